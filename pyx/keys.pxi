@@ -1,0 +1,56 @@
+# Keys and costs: from Python objects to bytes and integers.
+
+
+cdef inline const uint8_t *key_bytes(object key, Py_ssize_t *size) except NULL:
+    """The bytes that stand for a key: a str's UTF-8, or the bytes themselves. Borrowed."""
+    if PyUnicode_Check(key):
+        if PyUnicode_IS_COMPACT_ASCII(key):
+            size[0] = PyUnicode_GET_LENGTH(key)
+            return <const uint8_t *>PyUnicode_DATA(key)
+        return _utf8_bytes(key, size)
+    if PyBytes_Check(key):
+        size[0] = PyBytes_GET_SIZE(key)
+        return <const uint8_t *>PyBytes_AS_STRING(key)
+    raise TypeError(
+        f"a key is a str or bytes, not {type(key).__name__}: convert it, for example str(key)"
+    )
+
+
+cdef const uint8_t *_utf8_bytes(object key, Py_ssize_t *size) except NULL:
+    try:
+        return <const uint8_t *>PyUnicode_AsUTF8AndSize(key, size)
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            "the key holds a lone surrogate, which UTF-8 cannot express: pass bytes, "
+            "for example os.fsencode(key)"
+        ) from error
+
+
+cdef inline uint64_t cost_cells(object cost, uint64_t burst_cells, object name) except? 0:
+    """A cost as cells; refuses what is not an int >= 0, and what could never be admitted."""
+    cdef uint64_t cells
+    if not PyLong_CheckExact(cost):
+        if isinstance(cost, bool) or not isinstance(cost, int):
+            raise TypeError(f"a cost is a whole number of cells (int >= 0), not {cost!r}")
+    try:
+        cells = PyLong_AsUnsignedLongLong(cost)
+    except OverflowError:
+        if cost < 0:
+            raise ValueError(f"a cost is a whole number of cells >= 0, not {cost}") from None
+        cells = 0xffffffffffffffff
+    if cells > burst_cells:
+        raise CostExceedsBurst(
+            f"limit {name!r}: cost {cost} is more than the burst of {burst_cells}, so it can never "
+            f"be admitted; raise the burst or split the request"
+        )
+    return cells
+
+
+def siphash13(bytes secret, bytes message):
+    """SipHash-1-3 of a message under a 16-byte secret, for tests against published values."""
+    cdef uint64_t k[2]
+    if len(secret) != 16:
+        raise ValueError("the secret has 16 bytes")
+    memcpy(k, PyBytes_AS_STRING(secret), 16)
+    return siphash_finish(siphash_begin(k[0], k[1]), <const uint8_t *>PyBytes_AS_STRING(message),
+                          len(message))

@@ -1,0 +1,338 @@
+# The table: a mapped segment, its limits and this process's row of counters.
+
+SLOTS_PER_KEY = 2  # half load: hardly one set in five hundred is full
+MODES = ("enforce", "shadow", "off")
+WHEN_FULL = ("evict", "deny", "allow")
+COUNTERS = ("allowed", "denied", "cells", "shadow_denied", "contended", "evicted", "full_denied",
+            "full_allowed")
+DAMAGES = {
+    1: "a slot without a key is marked as consumed from",
+    2: "a key in a slot that was never written",
+    3: "a key outside its two candidate lines",
+    4: "a key with two committed slots",
+    5: "a state further ahead than any burst can run",
+    6: "a limit row whose numbers cannot be used",
+    7: "a limit row without a proper name",
+}
+
+
+class Header(NamedTuple):
+    """The identity of a segment. Times in nanoseconds of the segment's clock."""
+
+    lines: int
+    worker_rows: int
+    segment_bytes: int
+    epoch_ns: int
+    wall_offset_ns: int
+    clock_id: int
+    boot_id: bytes
+    time_ns_inode: int
+    pid_ns_inode: int
+
+
+class CheckReport(NamedTuple):
+    """What a structural check walked. Slots are counted at one reading of the clock each."""
+
+    slots: int
+    unused: int
+    live: int
+    dead: int
+    uncommitted: int
+    abandoned: int
+    furthest_ahead_ns: int
+    limits: int
+
+
+class Reset(NamedTuple):
+    """What a reset leaves behind: the slots now live in the whole table (the limit's former keys
+    are some of them), and the nanoseconds until the last of the limit's own is dead."""
+
+    occupied_slots: int
+    dead_after_ns: int
+
+
+def lines_for(keys):
+    """Slot lines (64 bytes, four slots) for that many live keys."""
+    return max(LINES_MIN, -(-keys * SLOTS_PER_KEY // 4))
+
+
+def segment_bytes(uint64_t lines, uint64_t worker_rows):
+    """The size of a segment of that geometry, in bytes."""
+    cdef geometry g
+    if not geometry_of(lines, worker_rows, &g):
+        raise ValueError(
+            f"lines must be {LINES_MIN}..{LINES_MAX} and worker rows 1..{WORKER_ROWS_MAX}, "
+            f"not {lines} and {worker_rows}"
+        )
+    return g.segment_bytes
+
+
+def format_segment(uint8_t[::1] target not None, header, bytes secret):
+    """Writes the header of a new segment into zeroed memory of header.segment_bytes."""
+    cdef segment_header *h = <segment_header *>&target[0]
+    cdef geometry g
+    if (not geometry_of(header.lines, header.worker_rows, &g)
+            or <uint64_t>target.shape[0] != g.segment_bytes or len(secret) != 16
+            or len(header.boot_id) != 16):
+        raise ValueError("the header and the memory do not fit together")
+    h.layout_version = LAYOUT_VERSION
+    h.header_bytes = HEADER_BYTES
+    h.segment_bytes = g.segment_bytes
+    memcpy(h.secret, PyBytes_AS_STRING(secret), 16)
+    h.epoch_ns = header.epoch_ns
+    h.wall_offset_ns = header.wall_offset_ns
+    h.time_ns_inode = header.time_ns_inode
+    h.pid_ns_inode = header.pid_ns_inode
+    memcpy(h.boot_id, PyBytes_AS_STRING(header.boot_id), 16)
+    h.clock_id = header.clock_id
+    h.worker_rows = header.worker_rows
+    h.lines = header.lines
+    geometry_sections(&g, h.sections)
+    h.magic = LAYOUT_MAGIC
+
+
+def read_header(const uint8_t[::1] source not None, name):
+    """The header of a mapped segment. Raises WrongSize, WrongMagic, WrongLayout, WrongGeometry."""
+    cdef const segment_header *h
+    cdef uint64_t size = source.shape[0]
+    cdef geometry g
+    remedy = f"if nothing uses it, remove /dev/shm{name} and start again"
+    if size < HEADER_BYTES:
+        raise WrongSize(
+            f"segment {name} has {size} bytes, less than a header of {HEADER_BYTES}; {remedy}"
+        )
+    h = <const segment_header *>&source[0]
+    if h.magic != LAYOUT_MAGIC:
+        raise WrongMagic(f"segment {name} was not made by shmlimit; {remedy}")
+    if h.layout_version != LAYOUT_VERSION:
+        raise WrongLayout(
+            f"segment {name} has layout version {h.layout_version}, this shmlimit reads "
+            f"{LAYOUT_VERSION}: stop the older servers first; {remedy}"
+        )
+    if h.segment_bytes != size:
+        raise WrongSize(
+            f"segment {name} has {size} bytes, its header states {h.segment_bytes}; {remedy}"
+        )
+    if not geometry_read(h, size, &g):
+        raise WrongGeometry(f"segment {name} has a directory that does not fit its size; {remedy}")
+    return Header(h.lines, h.worker_rows, h.segment_bytes, h.epoch_ns, h.wall_offset_ns,
+                  h.clock_id, bytes(h.boot_id[:16]), h.time_ns_inode, h.pid_ns_inode)
+
+
+@cython.final
+cdef class Table:
+    """A mapped segment. `publisher` is called for a context manager that holds the publisher lock.
+
+    Raises what read_header raises. The mapping stays as long as the Table or a Limit of it does.
+    """
+
+    cdef Py_buffer view
+    cdef uint8_t *base
+    cdef geometry geometry
+    cdef slot_table slots
+    cdef ticker ticker
+    cdef _InjectedClock injected
+    cdef object publisher
+    cdef bint closed
+    cdef bint same_pids
+    cdef counter_owner *worker_row
+    cdef bint worker_row_shared
+    cdef uint32_t worker_row_forks
+    cdef dict limits
+    cdef readonly object header
+    cdef readonly str name
+
+    def __cinit__(self, mapping, str name, publisher, clock=None, uint64_t pid_ns_inode=0):
+        self.header = read_header(mapping, name)
+        PyObject_GetBuffer(mapping, &self.view, PyBUF_SIMPLE | PyBUF_WRITABLE)
+        self.base = <uint8_t *>self.view.buf
+        # read again from the segment, but checked against what is mapped, as always
+        if not geometry_read(<segment_header *>self.base, self.view.len, &self.geometry):
+            raise WrongGeometry(f"segment {name} changed while it was attached")
+        self.slots.lines = layout_lines(self.base, &self.geometry)
+        self.slots.count = self.geometry.lines
+        self.ticker.epoch_ns = self.header.epoch_ns
+        self.ticker.read_ns = NULL
+        if clock is not None:
+            self.injected = _InjectedClock(clock)
+            self.ticker.read_ns = _read_injected
+            self.ticker.context = <void *>self.injected
+        self.name = name
+        self.publisher = publisher
+        self.closed = False
+        self.same_pids = pid_ns_inode != 0 and pid_ns_inode == self.header.pid_ns_inode
+        self.worker_row = NULL
+        self.limits = {}
+
+    def __dealloc__(self):
+        PyBuffer_Release(&self.view)
+
+    def close(self):
+        """Every later call on a limit of this table raises LimiterClosed."""
+        cdef Limit limit
+        self.closed = True
+        for limit in self.limits.values():
+            limit.head = 0
+
+    cdef uint64_t now(self) except? 0:
+        cdef uint64_t now = ticker_now(&self.ticker)
+        raise_clock_error(self.injected)
+        return now
+
+    cdef int claim_worker_row(self) except -1:
+        """Gives this process a row of counters: its own, a dead worker's, or the shared one."""
+        cdef uint64_t i, owner, own, pid = os.getpid()
+        cdef counter_owner *row
+        if self.worker_row != NULL and self.worker_row_forks == process_forks:
+            return 0
+        self.worker_row = layout_counter_row(self.base, &self.geometry, self.geometry.worker_rows)
+        self.worker_row_shared = True
+        self.worker_row_forks = process_forks
+        start = process_start_ticks(pid)
+        if not self.same_pids or start is None:
+            return 0
+        own = <uint64_t>start << OWNER_PID_BITS | pid
+        for i in range(self.geometry.worker_rows):
+            row = layout_counter_row(self.base, &self.geometry, i)
+            owner = load64_acquire(&row.owner)
+            if owner == own or (not _owner_lives(owner) and cas64(&row.owner, owner, own)):
+                self.worker_row = row
+                self.worker_row_shared = False
+                return 0
+        return 0
+
+    def limit(self, str name):
+        """The limit of that name. Raises LimitNotFound."""
+        cdef uint64_t i
+        cdef Limit limit
+        if name in self.limits:
+            return self.limits[name]
+        for i in range(LIMIT_ROWS):
+            if row_head(layout_limit_row(self.base, &self.geometry, i)) == 0:
+                break
+            if self._row_name(i) == name:
+                limit = Limit.__new__(Limit, self, i, name)
+                self.limits[name] = limit
+                return limit
+        raise LimitNotFound(
+            f"segment {self.name} has no limit {name!r}; it has: {', '.join(self.names()) or 'none'}"
+        )
+
+    def names(self):
+        """The names of the limits in the segment, in the order in which they were made."""
+        cdef uint64_t i
+        names = []
+        for i in range(LIMIT_ROWS):
+            if row_head(layout_limit_row(self.base, &self.geometry, i)) == 0:
+                break
+            names.append(self._row_name(i))
+        return names
+
+    cdef str _row_name(self, uint64_t i):
+        cdef const char *name = layout_limit_row(self.base, &self.geometry, i).name
+        return name[:LIMIT_NAME_BYTES].partition(b"\0")[0].decode("ascii", "backslashreplace")
+
+    def publish(self, str name, rate, share, str mode, str when_full, bint replace=True):
+        """Makes the limit, or gives an existing one new numbers and leaves its buckets alone.
+
+        With replace=False an existing limit stays as it is. Raises TooManyLimits.
+        """
+        cdef uint64_t i
+        cdef limit_row *row
+        cdef limit_numbers n, old
+        encoded = name.encode("ascii")
+        if not 0 < len(encoded) < <int>LIMIT_NAME_BYTES:
+            raise ValueError(f"a limit's name has 1 to {LIMIT_NAME_BYTES - 1} characters")
+        memset(&n, 0, sizeof(n))
+        n.interval_ticks, n.tolerance_ticks = share.interval_ticks, share.tolerance_ticks
+        n.burst_cells = rate.burst
+        n.rate_count, n.rate_period_ns = rate.count, rate.period_ns
+        n.mode, n.when_full = MODES.index(mode), WHEN_FULL.index(when_full)
+        if not numbers_valid(&n):
+            raise ValueError(f"{rate} cannot be expressed in 63 bits of ticks")
+        with self.publisher():
+            for i in range(LIMIT_ROWS):
+                row = layout_limit_row(self.base, &self.geometry, i)
+                if row_head(row) == 0:
+                    memset(row.name, 0, LIMIT_NAME_BYTES)
+                    memcpy(row.name, PyBytes_AS_STRING(encoded), len(encoded))
+                    n.salt = int.from_bytes(os.urandom(8), "little")
+                    row_publish(row, &n)
+                    return
+                if self._row_name(i) == name:
+                    row_read(row, &old)
+                    n.salt = old.salt
+                    if replace and memcmp(&n, &old, sizeof(n)) != 0:
+                        row_publish(row, &n)
+                    return
+        raise TooManyLimits(
+            f"segment {self.name} holds {LIMIT_ROWS} limits already, {name!r} does not fit; "
+            f"limits that are no longer configured keep their row until the segment is made anew"
+        )
+
+    def check(self):
+        """Walks the whole table. Raises TableDamaged with the evidence, else returns a report."""
+        cdef check_report r
+        cdef uint64_t now = self.now(), i
+        memset(&r, 0, sizeof(r))
+        with nogil:
+            check_rows(self.base, &self.geometry, &r)
+            check_slots(&self.slots, now, &r)
+        if r.damages:
+            evidence = [
+                f"  {'row' if r.evidence[i].damage >= 6 else 'slot'} {r.evidence[i].where}: "
+                f"{DAMAGES[r.evidence[i].damage]} (fp {r.evidence[i].word.fp:#x}, "
+                f"v {r.evidence[i].word.v:#x})"
+                for i in range(min(r.damages, <uint64_t>32))
+            ]
+            raise TableDamaged(
+                f"segment {self.name}: {r.damages} broken invariants at tick {now}, the first of "
+                f"them:\n" + "\n".join(evidence)
+            )
+        return CheckReport(r.slots, r.unused, r.live, r.dead, r.uncommitted, r.abandoned,
+                           ticks_to_ns(r.ahead_ticks_max), r.limits)
+
+    def worker_counters(self):
+        """Counters by worker and limit: {pid: {limit: {counter: count}}}.
+
+        A row goes on counting under the next worker that takes it. Pid 0 is the row that workers
+        share when all others are taken.
+        """
+        cdef uint64_t i, j
+        cdef counter_owner *row
+        cdef limit_counters *c
+        names = self.names()
+        rows = {}
+        for i in range(self.geometry.worker_rows + 1):
+            row = layout_counter_row(self.base, &self.geometry, i)
+            owner = load64_acquire(&row.owner)
+            if owner == 0 and i < self.geometry.worker_rows:
+                continue
+            limits = rows.setdefault(owner & ((1 << OWNER_PID_BITS) - 1), {})
+            for j, name in enumerate(names):
+                c = layout_counters(row, j)
+                counts = limits.setdefault(name, dict.fromkeys(COUNTERS, 0))
+                counts["allowed"] += load64_relaxed(&c.allowed)
+                counts["denied"] += load64_relaxed(&c.denied)
+                counts["cells"] += load64_relaxed(&c.cells)
+                counts["shadow_denied"] += load64_relaxed(&c.shadow_denied)
+                counts["contended"] += load64_relaxed(&c.contended)
+                counts["evicted"] += load64_relaxed(&c.evicted)
+                counts["full_denied"] += load64_relaxed(&c.full_denied)
+                counts["full_allowed"] += load64_relaxed(&c.full_allowed)
+        return rows
+
+    def counters(self):
+        """Counters by limit, summed over all workers that ever were: {limit: {counter: count}}."""
+        sums = {name: dict.fromkeys(COUNTERS, 0) for name in self.names()}
+        for limits in self.worker_counters().values():
+            for name, counts in limits.items():
+                for counter, count in counts.items():
+                    sums[name][counter] += count
+        return sums
+
+
+cdef bint _owner_lives(uint64_t owner) except? True:
+    if owner == 0:
+        return False
+    return process_start_ticks(owner & ((1 << OWNER_PID_BITS) - 1)) == owner >> OWNER_PID_BITS

@@ -1,0 +1,44 @@
+"""shmlimit: one rate limit over all workers of a host, in shared memory.
+
+    limiter = shmlimit.Limiter("shop", per_ip="100/s burst 500")
+    decision = limiter["per_ip"].hit("203.0.113.7")
+    if not decision:
+        ...  # refused: decision.retry_after seconds
+"""
+
+from shmlimit._core import CheckReport, Decision, Limit, Reset
+from shmlimit.config import Config, LimitConfig, TableConfig
+from shmlimit.errors import (
+    ConfigError,
+    CostExceedsBurst,
+    InvalidRate,
+    LimiterClosed,
+    LimitNotFound,
+    SegmentError,
+    ShmlimitError,
+    TableDamaged,
+    TooManyLimits,
+)
+from shmlimit.limiter import Limiter
+from shmlimit.rate import Rate
+
+__all__ = [
+    "CheckReport",
+    "Config",
+    "ConfigError",
+    "CostExceedsBurst",
+    "Decision",
+    "InvalidRate",
+    "Limit",
+    "LimitConfig",
+    "LimitNotFound",
+    "Limiter",
+    "LimiterClosed",
+    "Rate",
+    "Reset",
+    "SegmentError",
+    "ShmlimitError",
+    "TableConfig",
+    "TableDamaged",
+    "TooManyLimits",
+]

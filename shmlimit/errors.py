@@ -1,0 +1,93 @@
+"""Every failure shmlimit reports, each with its remedy in the message.
+
+A refused request is not here: a refusal is a value (`Decision`), a failure is an exception.
+"""
+
+from __future__ import annotations
+
+
+class ShmlimitError(Exception):
+    """Base of every exception that shmlimit raises on its own account."""
+
+
+class ConfigError(ShmlimitError, ValueError):
+    """A configuration is wrong: the message names the place, the value and what is accepted."""
+
+
+class InvalidRate(ConfigError):
+    """A rate string or a rate's numbers cannot be used."""
+
+
+class CostExceedsBurst(ShmlimitError, ValueError):
+    """The cost is larger than the limit's burst, so that no wait would ever make it fit."""
+
+
+class LimitNotFound(ShmlimitError, KeyError):
+    """The limiter has no limit of that name."""
+
+    def __str__(self) -> str:  # KeyError would print the repr of the message
+        return str(self.args[0]) if self.args else ""
+
+
+class TooManyLimits(ShmlimitError):
+    """The segment has no row left for another limit."""
+
+
+class LimiterClosed(ShmlimitError):
+    """The limiter was closed in this process."""
+
+
+class TableDamaged(ShmlimitError):
+    """`check()` found a structural invariant broken: the message lists the evidence."""
+
+
+class SegmentError(ShmlimitError, OSError):
+    """A shared-memory segment cannot be made, attached or trusted. Nothing was modified."""
+
+
+class SegmentNotFound(SegmentError):
+    """No segment of that name exists."""
+
+
+class NotEnoughMemory(SegmentError):
+    """/dev/shm cannot hold the segment: names the size needed, the size free and the remedy."""
+
+
+class ForeignOwner(SegmentError):
+    """The segment belongs to another user."""
+
+
+class UnsafePermissions(SegmentError):
+    """Group or others may read or write the segment."""
+
+
+class NotRegularFile(SegmentError):
+    """What bears the segment's name is a link, a directory, a FIFO or a device."""
+
+
+class WrongMagic(SegmentError):
+    """The file is not a shmlimit segment."""
+
+
+class WrongLayout(SegmentError):
+    """The segment was made by a version of shmlimit with another layout."""
+
+
+class WrongSize(SegmentError):
+    """The file's size is not the size that its header states."""
+
+
+class WrongGeometry(SegmentError):
+    """The header's sections do not fit together, or not the configuration asked for."""
+
+
+class ForeignBoot(SegmentError):
+    """The segment was made before the last boot: its clock readings mean nothing now."""
+
+
+class ForeignClock(SegmentError):
+    """The segment runs on another clock."""
+
+
+class ForeignTimeNamespace(SegmentError):
+    """The segment was made in another time namespace, whose clock has another origin."""

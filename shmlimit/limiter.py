@@ -1,0 +1,193 @@
+"""The limiter: a named segment and the limits in it, as an application holds them."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+
+from shmlimit import segment as segments
+from shmlimit._core import CheckReport, Limit
+from shmlimit.config import Config, LimitConfig, TableConfig
+from shmlimit.errors import LimiterClosed
+from shmlimit.rate import Rate
+from shmlimit.segment import Clock
+from shmlimit.share import Share
+
+log = logging.getLogger("shmlimit")
+
+# Every open limiter of this process and those it inherited by fork, by the name of its segment.
+_open_limiters: dict[str, Limiter] = {}
+
+
+class Limiter:
+    """The limits of one host: one table in shared memory for all processes that name it.
+
+    The first process makes the segment, the others attach to it; forked workers inherit it. When
+    the last one closes it or exits, it is removed.
+
+    - name: 1 to 200 letters, digits, '_', '.', '-'
+    - keys: the most live keys expected, over all limits; 32 bytes each are reserved
+    - workers: processes with counters of their own; more than these share one row
+    - clock: a callable that gives monotonic nanoseconds, for tests; all processes of a segment
+      have to read the same clock
+    - owner: the uid that workers run as, when they are not started as that user
+    - limits: rate strings, Rates or LimitConfigs by name. A limit that the segment has already
+      keeps its numbers; a difference is logged.
+
+    Raises ConfigError for what is not accepted, and a SegmentError when the segment cannot be
+    made or trusted.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        /,
+        *,
+        keys: int = 1_000_000,
+        workers: int = 64,
+        clock: Clock | None = None,
+        owner: int | None = None,
+        **limits: str | Rate | LimitConfig,
+    ) -> None:
+        configs = tuple(_limit_config(limit, value) for limit, value in limits.items())
+        config = Config(TableConfig(name, keys, workers), configs)
+        self._open(config, clock, owner, replace=False)
+
+    @classmethod
+    def from_config(
+        cls,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        clock: Clock | None = None,
+        owner: int | None = None,
+        workers: int | None = None,
+    ) -> Limiter:
+        """The limiter that shmlimit.toml describes: of `path`, $SHMLIMIT_CONFIG or here.
+
+        A limiter of that name which this process has open already, or has inherited by fork, is
+        returned as it is. Otherwise the file decides: limits that the segment has with other
+        numbers get the file's, and keep their buckets. `workers` is the least number of counter
+        rows to make room for. Raises what Limiter raises.
+        """
+        config = Config.load(Config.find(path))
+        inherited = _open_limiters.get(config.table.name)
+        if inherited is not None:
+            return inherited
+        if workers is not None and workers > config.table.workers:
+            table = TableConfig(config.table.name, config.table.keys, workers)
+            config = Config(table, config.limits, config.path)
+        limiter = cls.__new__(cls)
+        limiter._open(config, clock, owner, replace=True)
+        return limiter
+
+    def _open(
+        self, config: Config, clock: Clock | None, owner: int | None, *, replace: bool
+    ) -> None:
+        table = config.table
+        self.name = table.name
+        self.config = config
+        uid = os.geteuid() if owner is None else owner
+        self._segment = segments.create_or_attach(
+            table.name, uid, table.keys, table.workers, clock
+        )
+        self._limits: dict[str, Limit] = {}
+        try:
+            for limit in config.limits:
+                self._publish(limit, replace=replace)
+        except BaseException:
+            self._segment.close()
+            raise
+        _open_limiters.setdefault(self.name, self)
+        atexit.register(self.close)
+
+    def _publish(self, limit: LimitConfig, *, replace: bool) -> None:
+        table = self._segment.table
+        share = Share.of(limit.rate, hosts=1)
+        table.publish(limit.name, limit.rate, share, limit.mode, limit.when_full, replace)
+        running = table.limit(limit.name)
+        if running.rate != limit.rate:
+            log.warning(
+                "limit %s of segment %s runs at %s, set by another process, not at %s",
+                limit.name, self._segment.path, running.rate, limit.rate,
+            )  # fmt: skip
+        running.key = limit.key
+        self._limits[limit.name] = running
+
+    @property
+    def path(self) -> Path:
+        """The segment's file."""
+        return Path(self._segment.path)
+
+    @property
+    def size_bytes(self) -> int:
+        """What the segment takes of /dev/shm."""
+        return self._segment.table.header.segment_bytes
+
+    def __getitem__(self, name: str) -> Limit:
+        """The limit of that name. Raises LimitNotFound."""
+        try:
+            return self._limits[name]
+        except KeyError:
+            limit = self._limits[name] = self._segment.table.limit(name)
+            return limit
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._segment.table.names())
+
+    def __len__(self) -> int:
+        return len(self._segment.table.names())
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._segment.table.names()
+
+    def check(self) -> CheckReport:
+        """Walks the whole table and asserts its structure. Raises TableDamaged with evidence."""
+        self._require_open()
+        return self._segment.table.check()
+
+    def counters(self) -> dict[str, dict[str, int]]:
+        """Counts by limit over all workers: allowed, denied, cells, shadow_denied, contended,
+        evicted, full_denied, full_allowed. They never fall while the segment lives."""
+        self._require_open()
+        return self._segment.table.counters()
+
+    def worker_counters(self) -> dict[int, dict[str, dict[str, int]]]:
+        """The same by the pid that counts in each row now; 0 is the row that workers share."""
+        self._require_open()
+        return self._segment.table.worker_counters()
+
+    def close(self) -> None:
+        """Lets go of the segment, and removes it when nobody else uses it. May be called twice."""
+        atexit.unregister(self.close)
+        if _open_limiters.get(self.name) is self:
+            del _open_limiters[self.name]
+        self._segment.close()
+
+    def _require_open(self) -> None:
+        if self._segment.closed:
+            raise LimiterClosed(f"limiter {self.name!r} was closed in this process; open it again")
+
+    def __enter__(self) -> Limiter:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Limiter {self.name!r} {', '.join(self)}>"
+
+
+def _limit_config(name: str, value: str | Rate | LimitConfig) -> LimitConfig:
+    if isinstance(value, LimitConfig):
+        return LimitConfig(name, value.rate, value.key, value.mode, value.when_full)
+    rate = value if isinstance(value, Rate) else Rate.parse(value)
+    return LimitConfig(name, rate)
