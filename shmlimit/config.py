@@ -1,0 +1,313 @@
+"""shmlimit.toml: one [table] and its [limits], checked whole before anything is made of it.
+
+    [table]
+    name = "shop"                   # the segment in /dev/shm
+    keys = "1M"                     # most live keys expected
+
+    [limits.per_ip]
+    rate = "100/s burst 500"
+    key = "ip"
+
+Every refusal is a ConfigError that names the file, the key's path in it, the value found and what
+is accepted. Unknown keys are refused: a misspelt key must not switch a protection off silently.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import stat
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from shmlimit.errors import ConfigError
+from shmlimit.rate import Rate, parse_quantity, shown
+
+DEFAULT_FILE = "shmlimit.toml"
+ENVIRONMENT_VARIABLE = "SHMLIMIT_CONFIG"
+
+LIMITS_MAX = 256  # rows in the table
+KEYS_MAX = 1 << 31
+WORKERS_MAX = 4096
+
+MODES = ("enforce", "shadow", "off")
+FULL_POLICIES = ("evict", "deny", "allow")
+
+_FILE_BYTES_MAX = 1 << 20
+_TABLE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,200}")
+_LIMIT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,54}")
+_LIMIT_NAME_ACCEPTED = (
+    "1 to 55 letters, digits, '_', '-' or '.', the first one a letter or '_' (a name with a dot is "
+    'quoted in TOML: [limits."per.ip"])'
+)
+_COUNTED_KEY = re.compile(r"ip|header:[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")  # a token of RFC 9110
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]{1,100}")  # what TOML lets stand without quotes
+
+_EXAMPLE = 'a [table] with name = "shop", and for each limit a [limits.NAME] with rate = "100/s"'
+
+
+@dataclass(frozen=True, slots=True)
+class LimitConfig:
+    """One limit. ConfigError, beginning with the field's name: a value is not accepted."""
+
+    name: str
+    rate: Rate
+    key: str | None = None  # what the middleware counts by: "ip", "header:NAME", or nothing
+    mode: str = "enforce"  # one of MODES
+    when_full: str = "evict"  # one of FULL_POLICIES: what happens when a key finds no free slot
+
+    def __post_init__(self) -> None:
+        if not _matches(_LIMIT_NAME, self.name):
+            raise _refusal("name", self.name, _LIMIT_NAME_ACCEPTED)
+        if not isinstance(self.rate, Rate):
+            raise _refusal("rate", self.rate, "a Rate, such as Rate.parse('100/s')")
+        if self.key is not None and not _matches(_COUNTED_KEY, self.key):
+            raise _refusal("key", self.key, "'ip' or 'header:NAME', such as 'header:X-Api-Key'")
+        for field, accepted in (("mode", MODES), ("when_full", FULL_POLICIES)):
+            value = getattr(self, field)
+            if value not in accepted:
+                words = ", ".join(map(repr, accepted))
+                raise _refusal(field, value, words, _did_you_mean(value, accepted))
+
+
+@dataclass(frozen=True, slots=True)
+class TableConfig:
+    """The segment and its size. ConfigError, beginning with the field's name: not accepted."""
+
+    name: str  # of the segment in /dev/shm
+    keys: int = 1_000_000  # most live keys expected; texts such as "250k" or "1M" become an int
+    workers: int = 64  # processes that get counters of their own; any others share one row
+
+    def __post_init__(self) -> None:
+        if not _matches(_TABLE_NAME, self.name) or self.name in (".", ".."):  # two directories
+            raise _refusal("name", self.name, "1 to 200 letters, digits, '_', '-' or '.'")
+        keys = parse_quantity(self.keys) if isinstance(self.keys, str) else self.keys
+        if not _within(keys, KEYS_MAX):
+            accepted = f'a whole number from 1 to {KEYS_MAX}, also as "250k" or "1M"'
+            raise _refusal("keys", self.keys, accepted)
+        if not _within(self.workers, WORKERS_MAX):
+            raise _refusal("workers", self.workers, f"a whole number from 1 to {WORKERS_MAX}")
+        object.__setattr__(self, "keys", keys)
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """What one shmlimit.toml says, checked. `path` is absolute, or None for one made in code."""
+
+    table: TableConfig
+    limits: tuple[LimitConfig, ...]
+    path: Path | None = None
+
+    def __post_init__(self) -> None:
+        names = [limit.name for limit in self.limits]
+        if len(names) > LIMITS_MAX:
+            raise ConfigError(f"limits: there are {len(names)}; accepted: at most {LIMITS_MAX}")
+        for name in names:
+            if names.count(name) > 1:
+                raise ConfigError(f"limits: {name!r} is there twice; accepted: each name once")
+
+    @staticmethod
+    def find(path: str | os.PathLike[str] | None = None) -> Path:
+        """The configuration file's absolute path, without reading it.
+
+        It is `path`, else $SHMLIMIT_CONFIG unless empty, else ./shmlimit.toml. ConfigError: there
+        is no such file. The next place is not tried then: it would be a configuration that nobody
+        asked for.
+        """
+        variable = os.environ.get(ENVIRONMENT_VARIABLE, "")
+        if path is not None:
+            found, looked = _absolute(path), "the path given"
+        elif variable:
+            found, looked = _absolute(variable), f"${ENVIRONMENT_VARIABLE}"
+        else:
+            found = _absolute(DEFAULT_FILE)
+            looked = f"${ENVIRONMENT_VARIABLE} (not set), then ./{DEFAULT_FILE}"
+        try:
+            os.stat(found)
+        except (FileNotFoundError, NotADirectoryError):
+            raise _missing(found, f" (looked at: {looked})") from None
+        except (OSError, ValueError):
+            pass  # something is there: load says what is wrong with it
+        return found
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Config:
+        """Reads and checks one file. ConfigError: whatever is wrong with the file or in it."""
+        absolute = _absolute(path)
+        document = _toml(absolute)
+        with _at(f"{_printable(absolute)}: "):
+            _known_keys("", document, ("table", "limits"))
+            table = _table(_section(document, "table"))
+            limits = tuple(_limit(*item) for item in _section(document, "limits").items())
+            if not limits:
+                raise ConfigError(f"limits: there are none; accepted: {_EXAMPLE}")
+            return cls(table, limits, absolute)
+
+
+# The file.
+
+
+def _absolute(path: str | os.PathLike[str]) -> Path:
+    """Absolute, so that a change of directory changes nothing later. Symbolic links stay: when one
+    is swapped, as in a mounted ConfigMap, the next reading has to see it."""
+    text = os.fspath(path)
+    if not isinstance(text, str):
+        raise TypeError(f"a path must be a str or os.PathLike[str], not {type(text).__name__}")
+    if not text or "\0" in text:
+        raise ConfigError(f"path {shown(text)}: names no file; accepted: the path of a TOML file")
+    try:
+        return Path(os.path.abspath(text))
+    except OSError as error:  # the current directory was deleted
+        raise ConfigError(
+            f"{shown(text)}: the current directory cannot be read ({error.strerror}); accepted: "
+            f"an absolute path, as argument or in ${ENVIRONMENT_VARIABLE}"
+        ) from None
+
+
+def _printable(path: Path) -> str:
+    """The path for a message: bytes that are no text must not break the log that it goes to."""
+    text = str(path)
+    return text if text.isprintable() else ascii(text)
+
+
+def _missing(path: Path, looked: str = "") -> ConfigError:
+    return ConfigError(
+        f"{_printable(path)}: there is no such file{looked}; create it with {_EXAMPLE}, or name "
+        f"another file in ${ENVIRONMENT_VARIABLE}"
+    )
+
+
+def _content(path: Path) -> bytes:
+    name = _printable(path)
+    try:
+        # Opening a FIFO would wait for its writer, were it not for O_NONBLOCK.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            mode = os.fstat(descriptor).st_mode
+            if not stat.S_ISREG(mode):
+                kind = "a directory" if stat.S_ISDIR(mode) else "no regular file"
+                raise ConfigError(f"{name}: is {kind}; accepted: a TOML file, to be read again")
+            with open(descriptor, "rb", closefd=False) as file:
+                content = file.read(_FILE_BYTES_MAX + 1)
+        finally:
+            os.close(descriptor)
+    except (FileNotFoundError, NotADirectoryError):
+        raise _missing(path) from None
+    except PermissionError:
+        raise ConfigError(
+            f"{name}: may not be read by user id {os.geteuid()}; make the file readable, and the "
+            "directories above it searchable, for that user"
+        ) from None
+    except (OSError, UnicodeError) as error:  # UnicodeError: no file system can spell the name
+        reason = error.strerror if isinstance(error, OSError) else "its name is not UTF-8"
+        raise ConfigError(f"{name}: cannot be read: {reason}; accepted: a TOML file") from None
+    if len(content) > _FILE_BYTES_MAX:
+        raise ConfigError(f"{name}: is too large; accepted: at most {_FILE_BYTES_MAX} bytes")
+    return content
+
+
+def _toml(path: Path) -> dict[str, Any]:
+    content = _content(path)
+    try:
+        return tomllib.loads(content.decode("utf-8-sig"))  # some editors write a byte order mark
+    except UnicodeDecodeError as error:
+        utf16 = content[:2] in (b"\xff\xfe", b"\xfe\xff")
+        line = content.count(b"\n", 0, error.start) + 1
+        fault = "is UTF-16" if utf16 else f"is not UTF-8: byte 0x{content[error.start]:02x}"
+        fault = f"{fault} in line {line}"
+    except tomllib.TOMLDecodeError as error:
+        fault = f"is not TOML: {error}"
+    except ValueError as error:  # an int of thousands of digits
+        fault = f"holds a value that cannot be read: {error}"
+    except RecursionError:
+        fault = "is nested too deeply"
+    raise ConfigError(f"{_printable(path)}: {fault}; accepted: TOML in UTF-8, with {_EXAMPLE}")
+
+
+# Its sections. A place is a key's path in the file, such as limits.per_ip.
+
+
+def _table(section: Mapping[str, Any]) -> TableConfig:
+    _known_keys("table", section, ("name", "keys", "workers"))
+    if "name" not in section:
+        raise ConfigError('table.name: is missing; accepted: the segment\'s name, name = "shop"')
+    with _at("table."):
+        return TableConfig(**section)
+
+
+def _limit(name: str, entry: object) -> LimitConfig:
+    place = f"limits.{_key_text(name)}"
+    if not _LIMIT_NAME.fullmatch(name):
+        raise ConfigError(f"{place}: is no limit's name; accepted: {_LIMIT_NAME_ACCEPTED}")
+    if not isinstance(entry, dict):
+        raise _refusal(place, entry, f'a table: [{place}] with rate = "100/s"')
+    _known_keys(place, entry, ("rate", "key", "mode", "when_full"))
+    if "rate" not in entry:
+        raise ConfigError(f'{place}.rate: is missing; accepted: a text such as rate = "100/s"')
+    if not isinstance(entry["rate"], str):
+        raise _refusal(f"{place}.rate", entry["rate"], "a text such as '100/s burst 500'")
+    with _at(f"{place}.rate: "):
+        rate = Rate.parse(entry["rate"])
+    with _at(f"{place}."):
+        return LimitConfig(**{**entry, "name": name, "rate": rate})
+
+
+def _section(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    if name not in document:
+        raise ConfigError(f"{name}: is missing; accepted: {_EXAMPLE}")
+    section = document[name]
+    if not isinstance(section, dict):
+        raise _refusal(name, section, f"a table; {_EXAMPLE}")
+    return section
+
+
+def _known_keys(place: str, section: Mapping[str, Any], known: Sequence[str]) -> None:
+    for key, value in section.items():
+        if key in known:
+            continue
+        hint = _did_you_mean(key, known)
+        if isinstance(value, dict) and place.startswith("limits.") and not hint:
+            hint = '; a limit\'s name with a dot needs quotes: [limits."per.ip"]'
+        where = f"{place}.{_key_text(key)}" if place else _key_text(key)
+        raise ConfigError(f"{where}: is unknown{hint}; accepted here: {', '.join(known)}")
+
+
+# Messages.
+
+
+@contextmanager
+def _at(place: str) -> Iterator[None]:
+    """Puts the place before the message of a ConfigError that is raised inside."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"{place}{error}") from None
+
+
+def _refusal(place: str, value: object, accepted: str, hint: str = "") -> ConfigError:
+    return ConfigError(f"{place}: {shown(value)} is not accepted{hint}; accepted: {accepted}")
+
+
+def _did_you_mean(word: object, known: Sequence[str]) -> str:
+    if not isinstance(word, str):
+        return ""
+    close = difflib.get_close_matches(word[:100].lower(), known, n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def _key_text(key: str) -> str:
+    return key if _BARE_KEY.fullmatch(key) else shown(key)
+
+
+def _matches(pattern: re.Pattern[str], value: object) -> bool:
+    return isinstance(value, str) and pattern.fullmatch(value) is not None
+
+
+def _within(value: object, most: int) -> bool:
+    """A whole number from 1 to `most`; True and False are not numbers here."""
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most
