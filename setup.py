@@ -5,7 +5,7 @@ SHMLIMIT_BUILD chooses the kind of build, words joined by commas:
     (empty)     the product: optimised, no sync points
     debug       -O0 -g and C assertions
     sanitize    address and undefined-behaviour sanitizers
-    sync        sync points compiled in (pyx/syncpoints.h); each one yields the processor now and then
+    sync        sync points compiled in (pyx/syncpoints.h), each yields the processor at random
     builtins    atomics from compiler builtins instead of inline assembly
 """
 

@@ -10,13 +10,11 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.buffer cimport (
     PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer,
 )
-from cpython.list cimport PyList_New, PyList_SET_ITEM
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
-from cpython.ref cimport Py_INCREF
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy, memset
 
-from clock cimport clock_monotonic_ns, clock_ticks, ticker, ticker_now
+from clock cimport clock_monotonic_ns, ticker, ticker_now
 from gcra cimport gcra_outcome, gcra_remaining, gcra_step, ticks_to_ns
 from layout cimport *
 from slots cimport *
@@ -25,23 +23,37 @@ import os
 from typing import NamedTuple
 
 from shmlimit.errors import (
-    CostExceedsBurst, LimiterClosed, LimitNotFound, SegmentError, TableDamaged, TooManyLimits,
-    WrongGeometry, WrongLayout, WrongMagic, WrongSize,
+    CostExceedsBurst, LimiterClosed, LimitNotFound, TableDamaged, TooManyLimits, WrongGeometry,
+    WrongLayout, WrongMagic, WrongSize,
 )
 from shmlimit.process import process_start_ticks
 from shmlimit.rate import Rate
 
 cdef extern from "slots.h" nogil:
-    slots_outcome slots_decide(const slot_table *table, const limit_numbers *n, uint64_t fp,
-                               uint64_t cost, uint64_t clock_read, const ticker *clock, bint peek)
     cleared slots_clear(const slot_table *table, uint64_t fp, uint64_t now)
 
 cdef extern from "counters.h" nogil:
     const int OWNER_PID_BITS
     uint32_t process_forks
     int counters_watch_forks()
-    void counters_record(limit_counters *c, const slots_outcome *out, uint64_t cost,
-                         uint32_t mode, bint shared)
+
+cdef extern from "limit.h" nogil:
+    ctypedef struct limit_view:
+        const limit_row *row
+        uint64_t head
+        siphash_state keyed
+        limit_numbers numbers
+        slot_table slots
+        ticker clock
+        limit_counters *counters
+        bint counters_shared
+        uint32_t forks
+
+    bint limit_ready(const limit_view *v)
+    uint64_t limit_fingerprint(const limit_view *v, const uint8_t *key, size_t bytes)
+    void limit_prefetch(const limit_view *v, uint64_t fp)
+    bint limit_decide(const limit_view *v, uint64_t fp, uint64_t cost, uint64_t now, bint peek,
+                      slots_outcome *out)
 
 cdef extern from "syncing.h":
     pass

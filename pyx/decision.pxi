@@ -52,10 +52,11 @@ cdef class Decision:
         )
 
 
-cdef inline Decision decision_of(str name, const limit_numbers *n, const slots_outcome *out):
+cdef inline Decision decision_of(str name, const limit_numbers *n, const slots_outcome *out,
+                                 bint passes):
     cdef Decision d = Decision.__new__(Decision)
-    d.shadow = not out.allowed and n.mode == MODE_SHADOW
-    d.allowed = out.allowed or d.shadow
+    d.allowed = passes
+    d.shadow = passes and not out.allowed
     d.name = name
     d.limit = n.burst_cells
     d.remaining = 0

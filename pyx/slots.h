@@ -146,48 +146,56 @@ static inline int slots_pick_dead(uint32_t dead) {
     return __builtin_ctz(take_second ? second : first);
 }
 
+/* Field by field, into the caller's memory: a struct that is returned or assigned whole is copied
+ * in wider pieces than it was written in, which stalls the processor for longer than the CAS. */
+static inline void slots_answer(slots_outcome *out, gcra_outcome step, uint64_t now) {
+    out->allowed = step.allowed;
+    out->decided_by = BY_STEP;
+    out->now = now;
+    out->state = step.state;
+    out->retry_ticks = step.retry_ticks;
+}
+
+/* One step from a state: what slots_answer takes, for the limit at hand. */
+static inline gcra_outcome slots_gcra(uint64_t state, const limit_numbers *n, uint64_t now,
+                                      uint64_t cost) {
+    return gcra_step(state, now, n->interval_ticks, n->tolerance_ticks, cost);
+}
+
 /* Every candidate is live and a stranger's. Evict: the slot whose debt is smallest, among those
  * that would still admit this request with the debt it takes over; an uncommitted one, which
- * another newcomer is about to use, only when there is no other. Sets *victim, -1 = none. The
- * outcome is final unless there is a victim, and then tells what the takeover will lead to. */
-static inline slots_outcome slots_full(const slot_scan *s, const limit_numbers *n, uint64_t now,
-                                       uint64_t cost, int *victim) {
-    slots_outcome out = {.decided_by = BY_FULL_SET, .now = now, .state = now};
+ * another newcomer is about to use, only when there is no other. Returns the victim, -1 = none; the
+ * outcome is final when there is none, and else tells what the takeover will lead to. */
+static inline int slots_full(const slot_scan *s, const limit_numbers *n, uint64_t now,
+                             uint64_t cost, slots_outcome *out) {
     uint64_t wait_ticks = UINT64_MAX;
     slot_word best = {0, 0};
-    *victim = -1;
-    if (n->when_full == FULL_ALLOW) {
-        out.allowed = true;
-        return out;
-    }
+    int victim = -1;
+    out->decided_by = BY_FULL_SET;
+    out->now = out->state = now;
+    out->retry_ticks = 0;
+    out->allowed = n->when_full == FULL_ALLOW;
+    if (out->allowed)
+        return victim;
     for (int i = 0; i < (int)CANDIDATES; i++) {
         slot_word w = s->seen[i];
         uint64_t carried = slot_state(w) + 1, ticks = carried - now; /* until it is dead */
         if (n->when_full == FULL_EVICT) {
-            gcra_outcome step =
-                gcra_step(carried, now, n->interval_ticks, n->tolerance_ticks, cost);
-            bool better = *victim < 0 || slot_committed(w) > slot_committed(best) ||
+            gcra_outcome step = slots_gcra(carried, n, now, cost);
+            bool better = victim < 0 || slot_committed(w) > slot_committed(best) ||
                           (slot_committed(w) == slot_committed(best) && w.v < best.v);
             if (step.allowed && better) {
-                *victim = i;
+                victim = i;
                 best = w;
-                out.state = step.state;
+                out->state = step.state;
             }
             ticks = step.retry_ticks;
         }
         wait_ticks = ticks < wait_ticks ? ticks : wait_ticks;
     }
-    out.allowed = *victim >= 0;
-    out.retry_ticks = out.allowed ? 0 : wait_ticks;
-    return out;
-}
-
-static inline slots_outcome slots_outcome_of(gcra_outcome step, uint64_t now) {
-    return (slots_outcome){.allowed = step.allowed,
-                           .decided_by = BY_STEP,
-                           .now = now,
-                           .state = step.state,
-                           .retry_ticks = step.retry_ticks};
+    out->allowed = victim >= 0;
+    out->retry_ticks = out->allowed ? 0 : wait_ticks;
+    return victim;
 }
 
 /* Kills all uncommitted twins but the one with the lowest index, which every process keeps.
@@ -204,51 +212,50 @@ static inline int slots_kill_twins(slot_set set, const slot_scan *s) {
 }
 
 /* Answers for a key that has no committed slot, without giving it one. */
-static inline slots_outcome slots_look(const slot_scan *s, const limit_numbers *n, uint64_t now,
-                                       uint64_t cost) {
-    int victim;
+static inline void slots_look(const slot_scan *s, const limit_numbers *n, uint64_t now,
+                              uint64_t cost, slots_outcome *out) {
     uint64_t state = s->twins ? slot_state(s->seen[__builtin_ctz(s->twins)]) : now;
     if (!s->twins && !s->dead)
-        return slots_full(s, n, now, cost, &victim);
-    return slots_outcome_of(
-        gcra_step(state, now, n->interval_ticks, n->tolerance_ticks, cost), now);
+        slots_full(s, n, now, cost, out);
+    else
+        slots_answer(out, slots_gcra(state, n, now, cost), now);
 }
 
-/* Decides one request of `cost` cells and consumes it when admitted; with `peek`, only says what
- * would be decided, and writes nothing. A cost of 0 is for a peek only.
- *
- * The one loop of the request path that retries a CAS. `clock_read` is the caller's reading of the
- * clock, in ticks. Every pass starts from a fresh scan; a pass ends without an answer only when
- * this process has just prepared a slot, or when another process wrote to one of the candidates.
- */
-static inline slots_outcome slots_decide(const slot_table *table, const limit_numbers *n,
-                                         uint64_t fp, uint64_t cost, uint64_t clock_read,
-                                         const ticker *clock, bool peek) {
-    const slot_set set = slots_of(table, fp);
-    uint64_t now = clock_read;
-    uint32_t evicted = 0, attempt = 0;
+/* Steps a committed slot of the key as it was read. True when the answer stands: the CAS succeeded,
+ * or nothing was to be written and the slot still is what was read. */
+static inline bool slots_step(slot_word *slot, slot_word w, const limit_numbers *n, uint64_t now,
+                              uint64_t cost, bool peek, slots_outcome *out) {
+    slots_answer(out, slots_gcra(slot_state(w), n, now, cost), now);
+    SYNC(SYNC_STEP);
+    if (out->allowed && !peek)
+        return cas128(slot, w, slot_commit(w.fp, out->state));
+    return slot_unchanged(slot, w);
+}
+
+/* The one loop that retries a CAS: decides a request whose key has no committed slot yet, or whose
+ * slot another process wrote to. Every pass starts from a fresh scan; a pass ends without an answer
+ * only when this process has just prepared a slot, or when another wrote to one of the candidates.
+ * Kept out of line: it would cost the common case more than it takes itself. */
+static __attribute__((noinline)) void slots_settle(slot_set set, const limit_numbers *n,
+                                                   uint64_t fp, uint64_t cost, uint64_t now,
+                                                   const ticker *clock, bool peek,
+                                                   slots_outcome *out) {
     int hint = 0;
-    slots_outcome out;
     slot_scan s;
 
-    while (attempt++ < ATTEMPTS_MAX) {
+    while (out->attempts++ < ATTEMPTS_MAX) { /* the first pass was slots_decide's */
         slots_scan(set, fp, now, hint, &s);
         SYNC(SYNC_SCANNED);
 
         /* The key has its slot: step it. A denial writes nothing. */
-        if (__builtin_expect(s.match >= 0, 1)) {
-            slot_word w = s.seen[s.match];
-            out = slots_outcome_of(gcra_step(slot_state(w), now, n->interval_ticks,
-                                             n->tolerance_ticks, cost), now);
-            SYNC(SYNC_STEP);
-            if (out.allowed && !peek ? slots_cas(set, s.match, w, slot_commit(fp, out.state))
-                                     : slot_unchanged(slots_at(set, s.match), w))
-                goto decided;
+        if (s.match >= 0) {
+            if (slots_step(slots_at(set, s.match), s.seen[s.match], n, now, cost, peek, out))
+                return;
             continue;
         }
         if (peek) {
-            out = slots_look(&s, n, now, cost);
-            goto decided;
+            slots_look(&s, n, now, cost, out);
+            return;
         }
 
         /* The key has none: claim one, and look again whether somebody else did the same. */
@@ -258,14 +265,14 @@ static inline slots_outcome slots_decide(const slot_table *table, const limit_nu
                 claim = slots_pick_dead(s.dead);
                 SYNC(SYNC_CLAIM);
             } else {
-                out = slots_full(&s, n, now, cost, &claim);
+                claim = slots_full(&s, n, now, cost, out);
                 if (claim < 0)
-                    goto decided;
+                    return;
                 SYNC(SYNC_EVICT);
             }
             if (!slots_cas(set, claim, s.seen[claim], slot_claim(fp, s.seen[claim])))
                 continue;
-            evicted += !s.dead;
+            out->evicted += !s.dead;
             hint = claim;
             SYNC(SYNC_CLAIMED);
 #ifdef SHMLIMIT_BAD_NO_RESCAN /* the control of the race tests: breaks (C), over-admits */
@@ -285,19 +292,39 @@ static inline slots_outcome slots_decide(const slot_table *table, const limit_nu
         /* This scan read the own slot first and saw no other: read the clock, then commit (C). */
         SYNC(SYNC_COMMIT_READ);
         now = ticker_now(clock);
-        out = slots_outcome_of(gcra_step(slot_state(s.seen[hint]), now, n->interval_ticks,
-                                         n->tolerance_ticks, cost), now);
+        slots_answer(out, slots_gcra(slot_state(s.seen[hint]), n, now, cost), now);
         SYNC(SYNC_COMMIT);
-        if (!out.allowed || slots_cas(set, hint, s.seen[hint], slot_commit(fp, out.state)))
-            goto decided;
+        if (!out->allowed || slots_cas(set, hint, s.seen[hint], slot_commit(fp, out->state)))
+            return;
     }
     /* Never an admission that was not recorded. */
-    out = (slots_outcome){.decided_by = BY_CONTENTION, .now = now, .state = now,
-                          .retry_ticks = n->interval_ticks};
-decided:
-    out.evicted = evicted;
-    out.attempts = attempt;
-    return out;
+    slots_answer(out, (gcra_outcome){false, now, n->interval_ticks}, now);
+    out->decided_by = BY_CONTENTION;
+}
+
+/* Decides one request of `cost` cells and consumes it when admitted; with `peek`, only says what
+ * would be decided, and writes nothing. A cost of 0 is for a peek only. `now` is the caller's
+ * reading of the clock, in ticks.
+ *
+ * Here stands the common case: the key has a committed slot, and nobody is in the way. */
+static inline void slots_decide(const slot_table *table, const limit_numbers *n, uint64_t fp,
+                                uint64_t cost, uint64_t now, const ticker *clock, bool peek,
+                                slots_outcome *out) {
+    const slot_set set = slots_of(table, fp);
+    out->evicted = 0;
+    out->attempts = 1;
+    for (int line = 0; line < 2; line++) {
+        for (int i = 0; i < (int)SLOTS_PER_LINE; i++) {
+            slot_word *slot = &set.line[line]->slot[i], w = slot_read(slot);
+            if (w.fp == fp && slot_committed(w)) {
+                if (__builtin_expect(slots_step(slot, w, n, now, cost, peek, out), 1))
+                    return;
+                goto in_the_way;
+            }
+        }
+    }
+in_the_way:
+    slots_settle(set, n, fp, cost, now, clock, peek, out);
 }
 
 enum cleared { CLEARED, SET_FULL, CLEAR_CONTENDED };

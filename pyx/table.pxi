@@ -172,7 +172,7 @@ cdef class Table:
         cdef Limit limit
         self.closed = True
         for limit in self.limits.values():
-            limit.head = 0
+            limit.view.head = 0
 
     cdef uint64_t now(self) except? 0:
         cdef uint64_t now = ticker_now(&self.ticker)
@@ -215,7 +215,8 @@ cdef class Table:
                 self.limits[name] = limit
                 return limit
         raise LimitNotFound(
-            f"segment {self.name} has no limit {name!r}; it has: {', '.join(self.names()) or 'none'}"
+            f"segment {self.name} has no limit {name!r}; it has: "
+            f"{', '.join(self.names()) or 'none'}"
         )
 
     def names(self):

@@ -1,9 +1,9 @@
 """shmlimit: one rate limit over all workers of a host, in shared memory.
 
-    limiter = shmlimit.Limiter("shop", per_ip="100/s burst 500")
-    decision = limiter["per_ip"].hit("203.0.113.7")
-    if not decision:
-        ...  # refused: decision.retry_after seconds
+limiter = shmlimit.Limiter("shop", per_ip="100/s burst 500")
+decision = limiter["per_ip"].hit("203.0.113.7")
+if not decision:
+    ...  # refused: decision.retry_after seconds
 """
 
 from shmlimit._core import CheckReport, Decision, Limit, Reset

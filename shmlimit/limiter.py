@@ -91,9 +91,7 @@ class Limiter:
         self.name = table.name
         self.config = config
         uid = os.geteuid() if owner is None else owner
-        self._segment = segments.create_or_attach(
-            table.name, uid, table.keys, table.workers, clock
-        )
+        self._segment = segments.create_or_attach(table.name, uid, table.keys, table.workers, clock)
         self._limits: dict[str, Limit] = {}
         try:
             for limit in config.limits:

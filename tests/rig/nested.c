@@ -41,8 +41,8 @@ static void decide(void) {
         return;
     }
     uint64_t now = ticker_now(&clock_of_round);
-    slots_outcome out =
-        slots_decide(&table, &numbers, rig_key(key), 1, now, &clock_of_round, false);
+    slots_outcome out;
+    slots_decide(&table, &numbers, rig_key(key), 1, now, &clock_of_round, false, &out);
     retried += out.attempts > 2;
     contended += out.decided_by == BY_CONTENTION;
     if (out.allowed && admitted[key].count < LOG_MAX)

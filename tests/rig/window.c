@@ -30,8 +30,8 @@ static void work(process_log *log, const slot_table *table, const limit_numbers 
                  const ticker *clock, uint64_t keys, uint64_t decisions) {
     for (; log->done < decisions; log->done++) {
         uint64_t key = rig_random(&seed) % keys;
-        slots_outcome out =
-            slots_decide(table, n, rig_key(key), 1, ticker_now(clock), clock, false);
+        slots_outcome out;
+        slots_decide(table, n, rig_key(key), 1, ticker_now(clock), clock, false, &out);
         log->retried += out.attempts > 2;
         log->contended += out.decided_by == BY_CONTENTION;
         log->full += out.decided_by == BY_FULL_SET;

@@ -1,0 +1,51 @@
+/* A limit as one process sees it, and the straight line from a key's bytes to a decision.
+ *
+ * The numbers and the hash state are the process's own copies, valid as long as the row's head has
+ * not changed and the process has not forked; limit_ready says so, and `_core.pyx` makes them anew
+ * when they are not. */
+#ifndef SHMLIMIT_LIMIT_H
+#define SHMLIMIT_LIMIT_H
+
+#include "counters.h"
+#include "rows.h"
+#include "siphash.h"
+#include "slots.h"
+
+typedef struct {
+    const limit_row *row;
+    uint64_t head;            /* of the copies below; 0 = make them anew */
+    siphash_state keyed;      /* the hash after secret and salt: each key goes on from here */
+    limit_numbers numbers;
+    slot_table slots;
+    ticker clock;
+    limit_counters *counters; /* this process's, or the shared row's */
+    bool counters_shared;
+    uint32_t forks;           /* of this process when the counters were found */
+} limit_view;
+
+static inline bool limit_ready(const limit_view *v) {
+    return __builtin_expect(row_head(v->row) == v->head && v->forks == process_forks, 1);
+}
+
+static inline uint64_t limit_fingerprint(const limit_view *v, const uint8_t *key, size_t bytes) {
+    return slot_fingerprint(siphash_finish(v->keyed, key, bytes));
+}
+
+/* Asks for the key's lines, so that a cold key's memory comes while the clock is read. */
+static inline void limit_prefetch(const limit_view *v, uint64_t fp) {
+    slot_set set = slots_of(&v->slots, fp);
+    prefetch_line(set.line[0]);
+    prefetch_line(set.line[1]);
+}
+
+/* Decides at `now` and accounts for it. True when the request passes, which in shadow mode it also
+ * does when it is not allowed. */
+static inline bool limit_decide(const limit_view *v, uint64_t fp, uint64_t cost, uint64_t now,
+                                bool peek, slots_outcome *out) {
+    slots_decide(&v->slots, &v->numbers, fp, cost, now, &v->clock, peek, out);
+    if (!peek)
+        counters_record(v->counters, out, cost, v->numbers.mode, v->counters_shared);
+    return out->allowed || v->numbers.mode == MODE_SHADOW;
+}
+
+#endif
