@@ -31,6 +31,7 @@
 
 #define CANDIDATES (2 * SLOTS_PER_LINE)
 #define ATTEMPTS_MAX 256u
+#define CLEAR_LEAVES_DEAD 2u /* the dead candidates that a clear leaves to its key */
 
 typedef struct {
     slot_line *lines;
@@ -330,30 +331,41 @@ in_the_way:
 enum cleared { CLEARED, SET_FULL, CLEAR_CONTENDED };
 
 /* Forgets a key: its slot is abandoned, and dies by its own state, since no write may lower it.
- * Refuses to leave the set with fewer than two slots that can still be used. */
+ *
+ * Changes nothing unless at least two dead slots are left to the key. A stranger's live slot is no
+ * home for it: that one may not be evictable, and hands over its debt if it is. The dead are counted
+ * after the key's own slots were read: if one of these is still there when it is abandoned, no other
+ * clear of the key has used up a slot since.
+ *
+ * It is done once it abandoned a committed slot, whatever became of uncommitted ones: a second pass
+ * could forgive what was admitted since. */
 static inline enum cleared slots_clear(const slot_table *table, uint64_t fp, uint64_t now) {
     const slot_set set = slots_of(table, fp);
     for (uint32_t attempt = 0; attempt < ATTEMPTS_MAX; attempt++) {
-        uint32_t matches = 0, unusable = 0;
+        uint32_t matches = 0, dead = 0;
         slot_word seen[CANDIDATES];
-        bool lost = false;
+        bool lost = false, forgave = false;
         for (int i = 0; i < (int)CANDIDATES; i++) {
-            slot_word w = seen[i] = slot_read(slots_at(set, i));
-            bool match = w.fp == fp;
-            matches |= (uint32_t)match << i;
-            unusable += !slot_dead(w, now) && (match || w.fp == FP_ABANDONED);
+            seen[i] = slot_read(slots_at(set, i));
+            matches |= (uint32_t)(seen[i].fp == fp) << i;
         }
         if (!matches)
             return CLEARED;
-        if (unusable > CANDIDATES - 2)
+        SYNC(SYNC_CLEAR_COUNT);
+        for (int i = 0; i < (int)CANDIDATES; i++)
+            dead += slot_dead(slot_read(slots_at(set, i)), now);
+        if (dead < CLEAR_LEAVES_DEAD)
             return SET_FULL;
         for (int i = 0; i < (int)CANDIDATES; i++) {
             if (matches >> i & 1) {
                 SYNC(SYNC_ABANDON);
-                lost |= !slots_cas(set, i, seen[i], slot_claim(FP_ABANDONED, seen[i]));
+                if (!slots_cas(set, i, seen[i], slot_claim(FP_ABANDONED, seen[i])))
+                    lost = true;
+                else
+                    forgave |= slot_committed(seen[i]);
             }
         }
-        if (!lost)
+        if (forgave || !lost)
             return CLEARED;
     }
     return CLEAR_CONTENDED;

@@ -15,6 +15,7 @@ enum sync_point {
     SYNC_KILL,        /* before the CAS that kills an uncommitted twin */
     SYNC_COMMIT_READ, /* the rescan saw no twin, before the clock is read */
     SYNC_COMMIT,      /* the clock was read, before the CAS that commits */
+    SYNC_CLEAR_COUNT, /* a clear has read the key's slots, not yet counted the dead ones */
     SYNC_ABANDON,     /* before the CAS of a clear */
     SYNC_PUBLISH,     /* the idle buffer of a limit row is written, not yet valid */
     SYNC_POINTS

@@ -7,7 +7,6 @@ import os
 import random
 import signal
 import struct
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -22,10 +21,13 @@ FROZEN_NS = 10**12
 
 
 class Book:
-    """One worker's account in memory that outlives it: the key in flight, then counts by key."""
+    """One worker's account in memory that outlives it: the key in flight, the admissions of each
+    key by its number, and how often anybody decided."""
+
+    DECISIONS = KEYS + 1
 
     def __init__(self) -> None:
-        self.memory = mmap.mmap(-1, 8 * (KEYS + 1))
+        self.memory = mmap.mmap(-1, 8 * (KEYS + 2))
 
     def read(self, i: int) -> int:
         return int(struct.unpack_from("q", self.memory, 8 * i)[0])
@@ -38,6 +40,13 @@ class Book:
         if limit.allow(f"key-{key}"):
             self.write(key, self.read(key) + 1)
         self.write(0, 0)
+        self.write(self.DECISIONS, self.read(self.DECISIONS) + 1)
+
+    def wait_for(self, decisions: int) -> None:
+        """Until there are so many more of them."""
+        until = self.read(self.DECISIONS) + decisions
+        while self.read(self.DECISIONS) < until:
+            os.sched_yield()
 
 
 @pytest.fixture
@@ -66,7 +75,7 @@ def test_kills_lose_only_what_was_in_flight(limiter: shmlimit.Limiter) -> None:
     for kill in range(KILLS + WORKERS):
         victim = draw.randrange(WORKERS) if kill < KILLS else kill - KILLS
         if kill < KILLS:
-            time.sleep(draw.random() / 1000)  # the moment of the kill is the test's random input
+            books[victim].wait_for(draw.randrange(100))
         os.kill(pids[victim], signal.SIGKILL)
         os.waitpid(pids[victim], 0)
         lost[books[victim].read(0)] += 1

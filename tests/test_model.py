@@ -153,7 +153,8 @@ def test_the_command_prints_a_table(
     assert main() == 0
     out = capsys.readouterr().out
     assert "single: K has 2 committed slots" in out
-    assert "CAS_COMMIT slot 1 from K:1? => admitted 1 at 14" in out
+    assert "CAS_COMMIT slot 0 from K:14? => admitted 1 at 14" in out
+    assert "CAS_COMMIT, and:" in out
 
 
 def shared_parts(found: Search) -> set[tuple[int, Memory, History]]:

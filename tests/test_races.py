@@ -17,7 +17,7 @@ SOAK = int(os.environ.get("SHMLIMIT_SOAK", "1"))  # how many times longer
 NO_RESCAN = "-DSHMLIMIT_BAD_NO_RESCAN"
 EVICT, DENY = 0, 1
 # enum sync_point
-SCANNED, STEP, CLAIM, CLAIMED, EVICTING, KILL, COMMIT_READ, COMMIT, ABANDON = range(9)
+SCANNED, STEP, CLAIM, CLAIMED, EVICTING, KILL, COMMIT_READ, COMMIT, CLEAR_COUNT, ABANDON = range(10)
 
 # processes, keys, lines, decisions, interval ns, burst: slots die and are reclaimed all the time
 CHURN = (4, 12, 2, 200_000 * SOAK, 500, 1)
@@ -67,6 +67,7 @@ def test_clears_inside_calls_forgive_once_each() -> None:
     told = rigs.run(rigs.build("nested"), 20_000 * SOAK, 1, DENY, 1)
     assert told["violations"] == 0
     assert told["damages"] == 0
+    assert told[f"reached_{CLEAR_COUNT}"] > 1000
     assert told[f"reached_{ABANDON}"] > 1000
 
 

@@ -59,6 +59,9 @@ What is reduced, and why nothing is lost by it:
                  by themselves. Past 256 the product denies and writes nothing, which to all others
                  is a process killed there.
 
+    first look   that finds no committed slot of the key (slots_decide, before slots_settle) changes
+                 nothing and is forgotten: it is a call whose first scan came later.
+
 What is not modelled. Memory is sequentially consistent: cas128 is a full fence on x86-64, and on
 aarch64 slot loads are ldar, kept behind an earlier stlxp (pyx/atomics.h). The words of a limit row
 are read relaxed between fences in the product, in order here. Fingerprints do not collide.

@@ -37,7 +37,9 @@ def clear_scan(machine: Machine, p: Process, memory: Memory) -> Step:
     if not matches:
         return answered(machine, p, memory, "cleared")
     p = p._replace(pc="CLEAR_COUNT", at=0, half=-1, matches=matches, unusable=unusable)
-    return Step(p, memory) if machine.rules.clear_counts_after_match else counted(machine, p, memory)
+    if machine.rules.clear_counts_after_match:
+        return Step(p, memory)
+    return counted(machine, p, memory)
 
 
 def clear_count(machine: Machine, p: Process, memory: Memory) -> Step:
@@ -47,7 +49,8 @@ def clear_count(machine: Machine, p: Process, memory: Memory) -> Step:
     of the key has used up a candidate since. v alone tells whether a slot is dead.
     """
     key = machine.keys[p.key]
-    p = p._replace(unusable=p.unusable + (not is_usable(machine, p, memory.slots[key.candidates[p.at]])))
+    word = memory.slots[key.candidates[p.at]]
+    p = p._replace(unusable=p.unusable + (not is_usable(machine, p, word)))
     if p.at + 1 < len(key.candidates):
         return Step(p._replace(at=p.at + 1), memory)
     return counted(machine, p, memory)

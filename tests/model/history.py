@@ -7,7 +7,7 @@ from typing import NamedTuple
 from .memory import Limit
 
 Epoch = tuple[tuple[int, int], ...]
-"""(decision time in ticks, cells admitted then), by time. Of one key, since it was last forgiven."""
+"""(decision time in ticks, cells admitted then), by time. Of a key, since it was last forgiven."""
 
 
 class History(NamedTuple):

@@ -1,4 +1,4 @@
-"""The step of any process: a function of the process, the memory and the clock, and nothing else."""
+"""The step of any process: a function of the process, the memory and the clock, nothing else."""
 
 from __future__ import annotations
 

@@ -38,7 +38,8 @@ def row_write(machine: Machine, p: Process, memory: Memory) -> Step:
     """ROW_WRITE: salt and T into the idle buffer, then the flip: one of them a step."""
     row = memory.row
     reset = machine.programs[p.program][p.call]
-    assert row is not None and isinstance(reset, Reset)
+    assert row is not None
+    assert isinstance(reset, Reset)
     idle = (row.head & 1) ^ 1
     if p.at == 2:
         flipped = Row(((row.head >> 1) + 1) << 1 | idle, row.buffers)

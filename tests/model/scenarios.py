@@ -31,7 +31,8 @@ EDGE = (3, 4, 5)
 
 def one_set(slots: int, *limits: Limit) -> tuple[Key, ...]:
     """Keys K, L, V, W, as many as limits, all with the same candidates in the same order."""
-    return tuple(Key(name, limit, tuple(range(slots))) for name, limit in zip("KLVW", limits))
+    named = zip("KLVW", limits, strict=False)
+    return tuple(Key(name, limit, tuple(range(slots))) for name, limit in named)
 
 
 def deny(limit: Limit) -> Limit:
@@ -60,6 +61,7 @@ TWINS_KEYS = one_set(2, BURST_2, SLOW)
 EVICT_KEYS = one_set(2, BURST_4, BURST_4, BURST_2, BURST_2)
 UNEQUAL_KEYS = one_set(3, BURST_5, FINE, BURST_4, BURST_5)
 
+# fmt: off
 ONE_KEY = (
     Scenario(
         "two_same", "2 processes, 1 key, a frozen clock",
@@ -269,6 +271,7 @@ LONG = (
         (12, 16), FULL, crowded=True, long=True,
     ),
 )
+# fmt: on
 
 SCENARIOS = {
     scenario.name: scenario

@@ -84,22 +84,24 @@ def moment(model: Model, world: World, who: str, what: str) -> str:
 
 
 def step_text(model: Model, process: int, memory: int, clock: int) -> str:
+    machine = model.stepper.machine
     p, before = model.stepper.processes.values[process], model.stepper.memories.values[memory]
     _, after, events = model.stepper.step(process, memory, clock)
     text = pc_text(p)
     if p.pc in ("SCAN", "CLEAR_SCAN"):
-        hint = p.hint if p.pc == "SCAN" and model.stepper.machine.rules.own_slot_first else 0
+        hint = p.hint if p.pc == "SCAN" and machine.rules.own_slot_first else 0
         i = hint if p.at == 0 else p.at - 1 if p.at <= hint else p.at
-        slot = model.stepper.machine.keys[p.key].candidates[i]
-        text += f" slot {slot}: {word_text(model.stepper.machine, before.slots[slot])}"
+        slot = machine.keys[p.key].candidates[i]
+        text += f" slot {slot}: {word_text(machine, before.slots[slot])}"
         if p.now != clock:
             text += f" (by clock {p.now})"
     elif "CAS" in p.pc:
         index = p.matches[0][0] if p.matches else p.at
-        slot = model.stepper.machine.keys[p.key].candidates[index]
+        slot = machine.keys[p.key].candidates[index]
         text += f" slot {slot}"
-        text += " fails" if after == memory else f" from {word_text(model.stepper.machine, before.slots[slot])}"
-    answers = [event_text(model.stepper.machine, event) for event in model.stepper.events.values[events]]
+        word = word_text(machine, before.slots[slot])
+        text += " fails" if after == memory else f" from {word}"
+    answers = [event_text(machine, event) for event in model.stepper.events.values[events]]
     return " ".join([text, *answers])
 
 

@@ -73,7 +73,7 @@ int main(int argc, char **argv) {
         pid[p] = start(books[p], &table, &n, &clock, keys, cursor, rig_random(&x), 0);
     for (uint64_t k = 0; k < kills; k++) {
         uint64_t p = rig_random(&x) % processes;
-        usleep(rig_random(&x) % 1000);
+        usleep(rig_random(&x) % 200);
         kill(pid[p], SIGKILL);
         waitpid(pid[p], NULL, 0);
         if (books[p]->in_flight) {
