@@ -59,6 +59,7 @@ cdef extern from "syncing.h":
     pass
 
 cdef extern from *:
+    object PyNumber_Index(object)
     bint PyLong_CheckExact(object)
     bint PyUnicode_Check(object)
     bint PyBytes_Check(object)

@@ -17,7 +17,7 @@ cdef uint64_t _read_injected(void *context) noexcept with gil:
     cdef _InjectedClock clock = <_InjectedClock>context
     cdef uint64_t now_ns = 0
     try:
-        now_ns = clock.call()
+        now_ns = PyNumber_Index(clock.call())
     except BaseException as error:
         clock.error = error
     return now_ns
