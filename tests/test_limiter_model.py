@@ -1,0 +1,263 @@
+"""A limiter against the plain oracle, through long random histories on a clock that tests move.
+
+On a large table the oracle alone says what has to come. On the smallest table all keys share the
+same eight slots: there it also says when no slot is free.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
+
+import shmlimit
+from shmlimit.errors import CostExceedsBurst
+from shmlimit.rate import Rate
+from shmlimit.share import Share
+from tests.conftest import Clock
+from tests.oracle import TICKS_PER_NS, OracleLimit
+
+SECOND = 10**9  # ns
+SLOTS = 8  # candidates of a key
+HISTORIES = settings(
+    max_examples=60,
+    stateful_step_count=50,
+    derandomize=True,
+    deadline=None,  # a busy machine is no failure
+    suppress_health_check=[HealthCheck.too_slow],
+)
+
+KEYS: st.SearchStrategy[str | bytes] = st.sampled_from(
+    ["", b"\xff", "\0", *(f"key {number}" for number in range(12))]
+)
+LIMITS = st.sampled_from(["a", "b"])
+COSTS = st.sampled_from([1, 1, 1, 1, 2, 3, 5, 0, 9])
+BURSTS = st.integers(1, 6)
+# Cells of whole nanoseconds, and cells that rounding shows in.
+EXACT = [(1, SECOND), (10, SECOND), (60, 60 * SECOND), (2, 600 * SECOND)]
+ODD = [(3, SECOND), (7, 60 * SECOND), (999_983, SECOND), (13, 7)]
+
+Answer = tuple[bool, int, int, int]  # allowed, remaining, retry after ns, reset after ns
+
+
+def answer_of(decision: shmlimit.Decision) -> Answer:
+    d = decision
+    return d.allowed, d.remaining, d.retry_after_ns, d.reset_after_ns
+
+
+class LimiterMachine(RuleBasedStateMachine):
+    """Keys, costs, jumps in time, clears, resets and new numbers, on a table with room for all."""
+
+    segment_name = ""  # set by the test: hypothesis makes the machine
+    table_keys = 10_000
+    rates = [*EXACT, *ODD]  # noqa: RUF012
+    when_full = "evict"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = Clock()
+        self.limiter = shmlimit.Limiter(
+            self.segment_name, keys=self.table_keys, workers=1, clock=self.clock, a="1/s", b="1/s"
+        )
+        self.epoch_ns = self.clock.ns - SECOND
+        self.oracles: dict[str, OracleLimit] = {}
+        self.counts: dict[str, Counter[str]] = {"a": Counter(), "b": Counter()}
+        self.full = False  # whether the answer expected last is that of a full set
+        self.ghosts_ticks: list[int] = []  # states of slots that no key has any more
+        for name in ("a", "b"):
+            self.oracles[name] = OracleLimit(1, SECOND, 1)
+            self.new_numbers(name, (1, SECOND), 1)
+
+    @property
+    def t_ns(self) -> int:
+        return self.clock.ns - self.epoch_ns
+
+    def states_ticks(self) -> list[int]:
+        """Of all slots that were ever taken and, as far as is known, not given away."""
+        keys = [tat for oracle in self.oracles.values() for tat in oracle.tat_ticks.values()]
+        return keys + self.ghosts_ticks
+
+    def live_ticks(self) -> list[int]:
+        return [state for state in self.states_ticks() if state >= self.t_ns * TICKS_PER_NS]
+
+    def expected(self, name: str, key: str | bytes, cost: int) -> Answer:
+        """What a hit has to answer. Takes what it takes."""
+        self.full = False
+        verdict = self.oracles[name].hit(key, self.t_ns, cost)
+        assert verdict.retry_after_ns is not None
+        return verdict.allowed, verdict.remaining, verdict.retry_after_ns, verdict.reset_after_ns
+
+    def count(self, name: str, answer: Answer, cost: int) -> None:
+        if cost:
+            self.counts[name]["allowed" if answer[0] else "denied"] += 1
+            self.counts[name]["cells"] += cost if answer[0] else 0
+            self.counts[name]["full_allowed" if answer[0] else "full_denied"] += self.full
+
+    @rule(name=LIMITS, key=KEYS, cost=COSTS, method=st.sampled_from(["hit", "allow"]))
+    def hit(self, name: str, key: str | bytes, cost: int, method: str) -> None:
+        limit = self.limiter[name]
+        if cost > self.oracles[name].burst:
+            self.refused(name, key, cost)
+            return
+        expected = self.expected(name, key, cost)
+        self.count(name, expected, cost)
+        if method == "hit":
+            assert answer_of(limit.hit(key, cost)) == expected
+        else:
+            assert limit.allow(key, cost) is expected[0]
+
+    def refused(self, name: str, key: str | bytes, cost: int) -> None:
+        try:
+            self.limiter[name].hit(key, cost)
+        except CostExceedsBurst:
+            return
+        raise AssertionError("a cost above the burst was decided")
+
+    @rule(name=LIMITS, keys=st.lists(KEYS, max_size=6))
+    def hit_many(self, name: str, keys: list[str | bytes]) -> None:
+        expected = []
+        for key in keys:
+            expected.append(self.expected(name, key, 1))
+            self.count(name, expected[-1], 1)
+        assert [answer_of(d) for d in self.limiter[name].hit_many(keys)] == expected
+
+    @rule(name=LIMITS, key=KEYS, cost=COSTS)
+    def peek(self, name: str, key: str | bytes, cost: int) -> None:
+        oracle = self.oracles[name]
+        if cost > oracle.burst:
+            return
+        before = dict(oracle.tat_ticks)
+        expected = self.expected(name, key, cost)
+        oracle.tat_ticks = before
+        assert answer_of(self.limiter[name].peek(key, cost)) == expected
+
+    @rule(part=st.sampled_from([0.01, 0.3, 1, 1, 2.5, 7]))
+    def later(self, part: float) -> None:
+        """By so many cells of limit a."""
+        self.clock.ns += int(part * self.oracles["a"].interval_ticks / TICKS_PER_NS)
+
+    @rule(margin_ns=st.sampled_from([-1, 0, 1]), which=st.integers(0, 30))
+    def to_a_death(self, margin_ns: int, which: int) -> None:
+        """To the instant at which some bucket is full again, or just beside it."""
+        live = sorted(self.live_ticks())
+        if live:
+            at_ns = -(-live[which % len(live)] // TICKS_PER_NS) + margin_ns
+            self.clock.ns = max(self.clock.ns, self.epoch_ns + at_ns)
+
+    @rule(back_ns=st.sampled_from([1, 10**6, SECOND // 3, 5 * SECOND, 10**13]))
+    def earlier(self, back_ns: int) -> None:
+        """As a process does that read its clock before another. Not to before the end of a bucket
+        that is full by now: it may be forgotten, and the oracle would remember."""
+        now = self.t_ns * TICKS_PER_NS
+        dead = [state for state in self.states_ticks() if state < now]
+        floor_ns = max(dead, default=16) // TICKS_PER_NS + 1
+        self.clock.ns = max(self.clock.ns - back_ns, min(self.clock.ns, self.epoch_ns + floor_ns))
+
+    @rule(name=LIMITS, key=KEYS)
+    def clear(self, name: str, key: str | bytes) -> None:
+        answer = self.limiter[name].clear(key)
+        ghosts = len([g for g in self.ghosts_ticks if g >= self.t_ns * TICKS_PER_NS])
+        assert answer == "cleared" or ghosts >= SLOTS - 3, "the clears of one key filled its set"
+        if answer == "cleared":
+            self.forget(name, key)
+
+    def forget(self, name: str, key: str | bytes) -> None:
+        tat = self.oracles[name].tat_ticks.pop(key, None)
+        if tat is not None:
+            self.ghosts_ticks.append(tat + 1)  # abandoning raises the slot's word
+
+    @rule(name=LIMITS)
+    def reset(self, name: str) -> None:
+        live = len(self.live_ticks())
+        told = self.limiter[name].reset()
+        self.ghosts_ticks += self.oracles[name].tat_ticks.values()
+        self.oracles[name].reset()
+        assert told.occupied_slots == live
+        assert told.dead_after_ns == -(-self.oracles[name].tolerance_ticks // TICKS_PER_NS)
+
+    @rule(name=LIMITS, data=st.data(), burst=BURSTS)
+    def other_rate(self, name: str, data: st.DataObject, burst: int) -> None:
+        self.new_numbers(name, data.draw(st.sampled_from(self.rates)), burst)
+
+    def new_numbers(self, name: str, numbers: tuple[int, int], burst: int) -> None:
+        rate = Rate(*numbers, burst)
+        oracle = self.oracles[name]
+        oracle.count, oracle.period_ns, oracle.burst = rate.count, rate.period_ns, rate.burst
+        oracle.share(1)
+        table = self.limiter._segment.table
+        table.publish(name, rate, Share.of(rate), "enforce", self.when_full)
+        assert self.limiter[name].rate == rate
+
+    @invariant()
+    def the_table_is_sound(self) -> None:
+        told = self.limiter.check()
+        assert told.live == len(self.live_ticks())
+        assert told.uncommitted == 0
+        assert told.limits == 2
+
+    @invariant()
+    def the_counters_are_exact(self) -> None:
+        for name, counts in self.limiter.counters().items():
+            assert {which: n for which, n in counts.items() if n} == {
+                which: n for which, n in self.counts[name].items() if n
+            }
+
+    def teardown(self) -> None:
+        self.limiter.close()
+
+
+class SmallestTable(LimiterMachine):
+    """Two lines, which every key has for its candidates: eight slots, and the ninth key meets
+    `when_full`. Rates are exact, so that no bucket ends between two readings of the clock."""
+
+    table_keys = 4
+    rates = EXACT
+
+    def expected(self, name: str, key: str | bytes, cost: int) -> Answer:
+        now = self.t_ns * TICKS_PER_NS
+        live = self.live_ticks()
+        oracle = self.oracles[name]
+        if oracle.tat_ticks.get(key, -1) >= now or len(live) < SLOTS:
+            return super().expected(name, key, cost)
+        self.full = True
+        if self.when_full == "allow":
+            return True, oracle.tolerance_ticks // oracle.interval_ticks, 0, 0
+        return False, 0, -(-(min(live) + 1 - now) // TICKS_PER_NS), 0
+
+    @rule(name=LIMITS, key=KEYS)
+    def clear(self, name: str, key: str | bytes) -> None:
+        now = self.t_ns * TICKS_PER_NS
+        tat = self.oracles[name].tat_ticks.get(key, -1)
+        free = SLOTS - len(self.live_ticks())
+        answer = self.limiter[name].clear(key)
+        if tat >= now and free < 2:
+            assert answer == "set_full"
+        elif tat < 0 or free >= 2:
+            assert answer == "cleared"
+        # else its bucket is full, and has a slot still or none: nothing changes either way
+        if answer == "cleared":
+            self.forget(name, key)
+
+
+class SmallestTableAllowing(SmallestTable):
+    when_full = "allow"
+
+
+class SmallestTableDenying(SmallestTable):
+    when_full = "deny"
+
+
+@pytest.mark.parametrize("machine", [LimiterMachine, SmallestTableAllowing, SmallestTableDenying])
+def test_every_history_gives_what_the_oracle_says(
+    machine: type[LimiterMachine], segment_name: str
+) -> None:
+    machine.segment_name = segment_name
+    run_state_machine_as_test(machine, settings=HISTORIES)
