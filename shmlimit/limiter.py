@@ -68,12 +68,17 @@ class Limiter:
     ) -> Limiter:
         """The limiter that shmlimit.toml describes: of `path`, $SHMLIMIT_CONFIG or here.
 
-        A limiter of that name which this process has open already, or has inherited by fork, is
-        returned as it is. Otherwise the file decides: limits that the segment has with other
-        numbers get the file's, and keep their buckets. `workers` is the least number of counter
-        rows to make room for. Raises what Limiter raises.
+        A limiter of that file or name which this process has open already, or has inherited by
+        fork, is returned as it is: a new worker does not depend on what the file says by then.
+        Otherwise the file decides: limits that the segment has with other numbers get the file's,
+        and keep their buckets. `workers` is the least number of counter rows to make room for.
+        Raises what Limiter raises.
         """
-        config = Config.load(Config.find(path))
+        found = Config.find(path)
+        for limiter in _open_limiters.values():
+            if limiter.config.path == found:  # not read again: it may be broken by now
+                return limiter
+        config = Config.load(found)
         inherited = _open_limiters.get(config.table.name)
         if inherited is not None:
             return inherited
