@@ -10,7 +10,10 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.buffer cimport (
     PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer,
 )
+from cpython.list cimport PyList_New, PyList_SET_ITEM
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_INCREF
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy, memset
 
@@ -62,10 +65,12 @@ cdef extern from *:
     object PyNumber_Index(object)
     bint PyLong_CheckExact(object)
     bint PyUnicode_Check(object)
+    bint PyUnicode_CheckExact(object)
     bint PyBytes_Check(object)
     bint PyUnicode_IS_COMPACT_ASCII(object)
     void *PyUnicode_DATA(object)
     Py_ssize_t PyUnicode_GET_LENGTH(object)
+    PyObject **PySequence_Fast_ITEMS(object)
     const char *PyUnicode_AsUTF8AndSize(object, Py_ssize_t *size) except NULL
     unsigned long long PyLong_AsUnsignedLongLong(object) except? 0xffffffffffffffff
 

@@ -24,10 +24,11 @@ cdef class Decision:
     cdef readonly bint allowed
     cdef readonly bint shadow
     cdef readonly int64_t limit
-    cdef readonly int64_t remaining
-    cdef readonly int64_t retry_after_ns
-    cdef readonly int64_t reset_after_ns
     cdef readonly str name
+    cdef uint64_t retry_ticks
+    cdef uint64_t ahead_ticks  # of now, by the bucket's state
+    cdef uint64_t tolerance_ticks
+    cdef uint64_t interval_ticks
 
     def __init__(self):
         raise TypeError("a Decision is what Limit.hit returns; it is not made by hand")
@@ -35,9 +36,23 @@ cdef class Decision:
     def __bool__(self):
         return self.allowed
 
+    # Worked out when asked for: a division would cost a hit more than the rest of the answer.
+
+    @property
+    def remaining(self):
+        return gcra_remaining(self.ahead_ticks, 0, self.interval_ticks, self.tolerance_ticks)
+
+    @property
+    def retry_after_ns(self):
+        return ticks_to_ns(self.retry_ticks)
+
     @property
     def retry_after(self):
         return self.retry_after_ns / 1e9
+
+    @property
+    def reset_after_ns(self):
+        return ticks_to_ns(self.ahead_ticks)
 
     @property
     def reset_after(self):
@@ -59,9 +74,9 @@ cdef inline Decision decision_of(str name, const limit_numbers *n, const slots_o
     d.shadow = passes and not out.allowed
     d.name = name
     d.limit = n.burst_cells
-    d.remaining = 0
-    if out.allowed or out.decided_by == BY_STEP:
-        d.remaining = gcra_remaining(out.state, out.now, n.interval_ticks, n.tolerance_ticks)
-    d.retry_after_ns = ticks_to_ns(out.retry_ticks)
-    d.reset_after_ns = ticks_to_ns(out.state - out.now) if out.state > out.now else 0
+    d.retry_ticks = out.retry_ticks
+    d.ahead_ticks = out.state - out.now if out.state > out.now else 0
+    d.interval_ticks = n.interval_ticks
+    # a full set has no bucket to tell of, and contention none that can be told
+    d.tolerance_ticks = n.tolerance_ticks if out.allowed or out.decided_by == BY_STEP else 0
     return d

@@ -3,11 +3,21 @@
 
 cdef inline const uint8_t *key_bytes(object key, Py_ssize_t *size) except NULL:
     """The bytes that stand for a key: a str's UTF-8, or the bytes themselves. Borrowed."""
+    if PyUnicode_CheckExact(key) and PyUnicode_IS_COMPACT_ASCII(key):
+        size[0] = PyUnicode_GET_LENGTH(key)
+        return <const uint8_t *>PyUnicode_DATA(key)
+    return other_key_bytes(key, size)
+
+
+cdef const uint8_t *other_key_bytes(object key, Py_ssize_t *size) except NULL:
     if PyUnicode_Check(key):
-        if PyUnicode_IS_COMPACT_ASCII(key):
-            size[0] = PyUnicode_GET_LENGTH(key)
-            return <const uint8_t *>PyUnicode_DATA(key)
-        return _utf8_bytes(key, size)
+        try:
+            return <const uint8_t *>PyUnicode_AsUTF8AndSize(key, size)
+        except UnicodeEncodeError as error:
+            raise ValueError(
+                "the key holds a lone surrogate, which UTF-8 cannot express: pass bytes, "
+                "for example os.fsencode(key)"
+            ) from error
     if PyBytes_Check(key):
         size[0] = PyBytes_GET_SIZE(key)
         return <const uint8_t *>PyBytes_AS_STRING(key)
@@ -16,17 +26,7 @@ cdef inline const uint8_t *key_bytes(object key, Py_ssize_t *size) except NULL:
     )
 
 
-cdef const uint8_t *_utf8_bytes(object key, Py_ssize_t *size) except NULL:
-    try:
-        return <const uint8_t *>PyUnicode_AsUTF8AndSize(key, size)
-    except UnicodeEncodeError as error:
-        raise ValueError(
-            "the key holds a lone surrogate, which UTF-8 cannot express: pass bytes, "
-            "for example os.fsencode(key)"
-        ) from error
-
-
-cdef inline uint64_t cost_cells(object cost, uint64_t burst_cells, object name) except? 0:
+cdef uint64_t cost_cells(object cost, uint64_t burst_cells, str name) except? 0:
     """A cost as cells; refuses what is not an int >= 0, and what could never be admitted."""
     cdef uint64_t cells
     if not PyLong_CheckExact(cost):
@@ -54,3 +54,9 @@ def siphash13(bytes secret, bytes message):
     memcpy(k, PyBytes_AS_STRING(secret), 16)
     return siphash_finish(siphash_begin(k[0], k[1]), <const uint8_t *>PyBytes_AS_STRING(message),
                           len(message))
+
+
+cdef inline void prefetch_object(PyObject *key) noexcept:
+    """Asks for a key's header and its first bytes, which may begin in the next cache line."""
+    prefetch_line(key)
+    prefetch_line(<const char *>key + 64)

@@ -31,21 +31,21 @@ static inline uint64_t limit_fingerprint(const limit_view *v, const uint8_t *key
     return slot_fingerprint(siphash_finish(v->keyed, key, bytes));
 }
 
-/* Asks for the key's lines, so that a cold key's memory comes while the clock is read. */
-static inline void limit_prefetch(const limit_view *v, uint64_t fp) {
-    slot_set set = slots_of(&v->slots, fp);
-    prefetch_line(set.line[0]);
-    prefetch_line(set.line[1]);
-}
-
 /* Decides at `now` and accounts for it. True when the request passes, which in shadow mode it also
  * does when it is not allowed. */
 static inline bool limit_decide(const limit_view *v, uint64_t fp, uint64_t cost, uint64_t now,
                                 bool peek, slots_outcome *out) {
-    slots_decide(&v->slots, &v->numbers, fp, cost, now, &v->clock, peek, out);
+    slots_decide(slots_of(&v->slots, fp), &v->numbers, fp, cost, now, &v->clock, peek, out);
     if (!peek)
         counters_record(v->counters, out, cost, v->numbers.mode, v->counters_shared);
     return out->allowed || v->numbers.mode == MODE_SHADOW;
+}
+
+/* Asks for a key's lines ahead of their use. */
+static inline void limit_prefetch(const limit_view *v, uint64_t fp) {
+    slot_set set = slots_of(&v->slots, fp);
+    prefetch_line(set.line[0]);
+    prefetch_line(set.line[1]);
 }
 
 #endif

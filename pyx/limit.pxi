@@ -18,6 +18,7 @@ cdef class Limit:
     cdef limit_view view
     cdef Table table
     cdef uint64_t index
+    cdef bint aside  # off, or on an injected clock
     cdef readonly str name
     cdef public object key
 
@@ -58,6 +59,7 @@ cdef class Limit:
         self.view.counters = layout_counters(self.table.worker_row, self.index)
         self.view.counters_shared = self.table.worker_row_shared
         self.view.forks = process_forks
+        self.aside = self.view.numbers.mode == MODE_OFF or self.view.clock.read_ns != NULL
         return 0
 
     cdef inline int ready(self) except -1:
@@ -65,33 +67,38 @@ cdef class Limit:
             self.refresh()
         return 0
 
-    cdef int answer(self, object key, object cost, bint peek, slots_outcome *out) except -1:
-        """Line A: key, cost, clock, decision. 1 when the request passes, else 0."""
+    cdef inline uint64_t fingerprint(self, object key) except? 0:
         cdef Py_ssize_t size = 0
-        cdef const uint8_t *data
-        cdef uint64_t cells = 1, fp
+        cdef const uint8_t *data = key_bytes(key, &size)
+        return limit_fingerprint(&self.view, data, size)
+
+    cdef inline uint64_t cells_of(self, object cost) except? 0:
+        return 1 if cost is _ONE else cost_cells(cost, self.view.numbers.burst_cells, self.name)
+
+    cdef inline int answer(self, object key, object cost, bint peek, slots_outcome *out) except -1:
+        """Line A: key, cost, clock, decision. 1 when the request passes, else 0."""
         self.ready()
-        if cost is not _ONE:
-            cells = cost_cells(cost, self.view.numbers.burst_cells, self.name)
-        data = key_bytes(key, &size)
-        fp = limit_fingerprint(&self.view, data, size)
+        if self.aside:
+            return self.answer_aside(key, cost, peek, out)
+        cdef uint64_t cells = self.cells_of(cost), fp = self.fingerprint(key), now
+        limit_prefetch(&self.view, fp)  # a cold key's memory comes while the clock is read
+        now = ticker_now(&self.view.clock)
+        return limit_decide(&self.view, fp, cells, now, peek or cells == 0, out)
+
+    cdef int answer_aside(self, object key, object cost, bint peek, slots_outcome *out) except -1:
+        """The same when the limit is off or has an injected clock. That clock runs Python, and so
+        perhaps other threads, which may make this limit's copies anew: a decision keeps those it
+        began with."""
+        cdef limit_view view
+        cdef uint64_t cells = self.cells_of(cost), fp = self.fingerprint(key), now
+        cdef int passes
         if self.view.numbers.mode == MODE_OFF:
             memset(out, 0, sizeof(slots_outcome))
             out.allowed = True
             return 1
-        limit_prefetch(&self.view, fp)
-        if self.view.clock.read_ns != NULL:
-            return self.answer_injected(fp, cells, peek, out)
-        return limit_decide(&self.view, fp, cells, ticker_now(&self.view.clock),
-                            peek or cells == 0, out)
-
-    cdef int answer_injected(self, uint64_t fp, uint64_t cells, bint peek,
-                             slots_outcome *out) except -1:
-        """The same by an injected clock. It runs Python, and so perhaps other threads, which may
-        make this limit's copies anew: a decision keeps those it began with."""
-        cdef limit_view view = self.view
-        cdef uint64_t now = self.table.now()
-        cdef int passes = limit_decide(&view, fp, cells, now, peek or cells == 0, out)
+        now = self.table.now()
+        view = self.view
+        passes = limit_decide(&view, fp, cells, now, peek or cells == 0, out)
         raise_clock_error(self.table.injected)
         return passes
 
@@ -118,32 +125,30 @@ cdef class Limit:
         The clock is read once for the batch. Keys and cost are checked before anything is taken:
         when this raises for one of them, nothing was taken for any.
         """
-        cdef list batch = list(keys)
+        cdef object batch = keys if type(keys) is list or type(keys) is tuple else list(keys)
         cdef Py_ssize_t n = len(batch)
         cdef uint64_t cells
         cdef uint64_t *fps
         self.ready()
-        cells = cost_cells(cost, self.view.numbers.burst_cells, self.name)
+        cells = self.cells_of(cost)
         if self.view.numbers.mode == MODE_OFF:
             return [self.hit(key, cost) for key in batch]
         fps = <uint64_t *>PyMem_Malloc(max(n, 1) * sizeof(uint64_t))
         if fps == NULL:
             raise MemoryError()
         try:
-            self.fingerprints(batch, fps)
+            self.fingerprints(PySequence_Fast_ITEMS(batch), n, fps)
             return self.decide_many(fps, n, cells, self.table.now())
         finally:
             PyMem_Free(fps)
 
-    cdef int fingerprints(self, list batch, uint64_t *fps) except -1:
+    cdef int fingerprints(self, PyObject **keys, Py_ssize_t n, uint64_t *fps) except -1:
         """Hashes a batch; key objects are fetched ahead, and the first keys' slots."""
-        cdef Py_ssize_t i, n = len(batch), size = 0
-        cdef const uint8_t *data
+        cdef Py_ssize_t i
         for i in range(n):
             if i + PREFETCH_KEYS < n:
-                prefetch_line(<const char *><void *>batch[i + PREFETCH_KEYS])
-            data = key_bytes(batch[i], &size)
-            fps[i] = limit_fingerprint(&self.view, data, size)
+                prefetch_object(keys[i + PREFETCH_KEYS])
+            fps[i] = self.fingerprint(<object>keys[i])
             if i < PREFETCH_KEYS:
                 limit_prefetch(&self.view, fps[i])
         return 0
@@ -153,29 +158,28 @@ cdef class Limit:
         cdef slots_outcome out
         cdef Py_ssize_t i
         cdef bint passes
-        cdef list decisions = []
+        cdef Decision decision
+        cdef list decisions = PyList_New(n)
         for i in range(n):
             if i + PREFETCH_KEYS < n:
                 limit_prefetch(&view, fps[i + PREFETCH_KEYS])
             passes = limit_decide(&view, fps[i], cells, now, cells == 0, &out)
-            decisions.append(decision_of(self.name, &view.numbers, &out, passes))
+            decision = decision_of(self.name, &view.numbers, &out, passes)
+            Py_INCREF(decision)  # the list takes it over
+            PyList_SET_ITEM(decisions, i, decision)
         raise_clock_error(self.table.injected)
         return decisions
 
     def clear(self, key):
         """Forgets a key: its next request meets a full bucket.
 
-        Returns "cleared" (also when there was nothing to forget); "set_full" when too many
-        neighbours of the key were cleared lately, and then nothing has changed; "contended" when
+        Returns "cleared" (also when there was nothing to forget); "set_full" when fewer than two
+        free slots are left to the key, and then nothing has changed, try later; "contended" when
         other processes wrote to the key all the time.
         """
         cdef cleared outcome
-        cdef Py_ssize_t size = 0
-        cdef const uint8_t *data
         self.ready()
-        data = key_bytes(key, &size)
-        outcome = slots_clear(&self.view.slots, limit_fingerprint(&self.view, data, size),
-                              self.table.now())
+        outcome = slots_clear(&self.view.slots, self.fingerprint(key), self.table.now())
         return ("cleared", "set_full", "contended")[outcome]
 
     def reset(self):

@@ -35,7 +35,7 @@ static void decide(const slot_table *table, const limit_numbers *n, const ticker
                    uint64_t key) {
     slots_outcome out;
     own->in_flight = key + 1;
-    slots_decide(table, n, rig_key(key), 1, ticker_now(clock), clock, false, &out);
+    slots_decide(slots_of(table, rig_key(key)), n, rig_key(key), 1, ticker_now(clock), clock, false, &out);
     if (out.allowed)
         own->admitted[key]++;
     own->in_flight = 0;

@@ -42,7 +42,8 @@ static void decide(void) {
     }
     uint64_t now = ticker_now(&clock_of_round);
     slots_outcome out;
-    slots_decide(&table, &numbers, rig_key(key), 1, now, &clock_of_round, false, &out);
+    slots_decide(slots_of(&table, rig_key(key)), &numbers, rig_key(key), 1, now, &clock_of_round,
+                 false, &out);
     retried += out.attempts > 2;
     contended += out.decided_by == BY_CONTENTION;
     if (out.allowed && admitted[key].count < LOG_MAX)

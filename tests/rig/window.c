@@ -31,7 +31,7 @@ static void work(process_log *log, const slot_table *table, const limit_numbers 
     for (; log->done < decisions; log->done++) {
         uint64_t key = rig_random(&seed) % keys;
         slots_outcome out;
-        slots_decide(table, n, rig_key(key), 1, ticker_now(clock), clock, false, &out);
+        slots_decide(slots_of(table, rig_key(key)), n, rig_key(key), 1, ticker_now(clock), clock, false, &out);
         log->retried += out.attempts > 2;
         log->contended += out.decided_by == BY_CONTENTION;
         log->full += out.decided_by == BY_FULL_SET;
