@@ -19,7 +19,7 @@ help:  ## this list
 build: $(BUILT)  ## the extension, built in place, and all tools, in .venv
 
 demo: build  ## gunicorn with 4 workers under load, one killed in the middle: the bound holds
-	$(BIN)/python demo/run.py
+	$(BIN)/python -m demo
 
 test: build  ## all tests
 	$(PYTEST)

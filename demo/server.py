@@ -1,0 +1,67 @@
+"""A gunicorn server of its own on a free port, for as long as a `with` block runs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+ROOT = Path(__file__).parent.parent
+
+
+class Server:
+    """gunicorn with those arguments, in `directory`, where its log is too.
+
+    Clients may connect at once: the socket listens already, and passes to gunicorn.
+    """
+
+    def __init__(
+        self, directory: Path, *arguments: str, environment: Mapping[str, str] | None = None
+    ) -> None:
+        self.log = directory / "gunicorn.log"
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=512)
+        self.port: int = self._listener.getsockname()[1]
+        descriptor = self._listener.fileno()
+        paths = [str(directory), str(ROOT), os.environ.get("PYTHONPATH", "")]
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "gunicorn", "--bind", f"fd://{descriptor}", *arguments],
+                cwd=directory,
+                env={
+                    **os.environ,
+                    "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+                    "XDG_RUNTIME_DIR": str(directory),  # where gunicorn puts a control socket
+                    **(environment or {}),
+                },
+                stdout=log,
+                stderr=log,
+                pass_fds=[descriptor],
+            )
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """Ends the server by that signal; its exit status."""
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        self._listener.close()
+        try:
+            return self.process.wait(60)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
