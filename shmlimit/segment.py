@@ -116,12 +116,12 @@ def create(name: str, owner: int, keys: int, workers: int, clock: Clock | None) 
     _remove_leftovers(posix_name)
     temporary = f"{posix_name}{TEMPORARY}{secrets.token_hex(8)}"
     memory = posix_ipc.SharedMemory(temporary, posix_ipc.O_CREX, mode=0o600)
+    os.fchmod(memory.fd, 0o600)  # whatever the umask says: it is opened by its name next
     descriptor = _open(DIRECTORY + temporary)
     try:
         try:
             _lock(descriptor, USERS_BYTE, fcntl.F_RDLCK, wait=False)
             _reserve(memory.fd, size_bytes, posix_name)
-            os.fchmod(memory.fd, 0o600)  # whatever the umask says
             mapping = mmap.mmap(memory.fd, size_bytes)
             _core.format_segment(
                 mapping, _new_header(lines, workers, size_bytes, clock), secrets.token_bytes(16)
@@ -147,7 +147,10 @@ def attach(name: str, owner: int, clock: Clock | None) -> Segment:
     """
     posix_name = segment_name(name, owner)
     path = DIRECTORY + posix_name
-    _refuse_file(os.lstat(path) if os.path.lexists(path) else None, path, owner)
+    found = None
+    with suppress(FileNotFoundError):
+        found = os.lstat(path)
+    _refuse_file(found, path, owner)
     try:
         memory = posix_ipc.SharedMemory(posix_name)
     except posix_ipc.ExistentialError:
@@ -164,11 +167,15 @@ def attach(name: str, owner: int, clock: Clock | None) -> Segment:
     finally:
         memory.close_fd()
     _refuse_header(_core.read_header(mapping, posix_name), path)
-    descriptor = _open(path)
+    try:
+        descriptor = _open(path)
+    except FileNotFoundError:
+        raise SegmentNotFound(f"segment {path} was removed while it was attached") from None
     try:
         if os.fstat(descriptor).st_ino != inode:
             raise SegmentNotFound(f"segment {path} was replaced while it was attached")
-        if not _lock(descriptor, USERS_BYTE, fcntl.F_RDLCK, wait=False):
+        locked = _lock(descriptor, USERS_BYTE, fcntl.F_RDLCK, wait=False)
+        if not locked or os.fstat(descriptor).st_nlink == 0:
             raise SegmentNotFound(f"segment {path} is being removed by its last user")
         return Segment(posix_name, descriptor, mapping, clock)
     except BaseException:
@@ -187,7 +194,8 @@ def create_or_attach(
         try:
             segment = attach(name, owner, clock)
         except SegmentNotFound:
-            with suppress(FileExistsError):  # another process was faster: attach to its segment
+            # Another process was faster, or swept our file before we had locked it: look again.
+            with suppress(FileExistsError, FileNotFoundError):
                 return create(name, owner, keys, workers, clock)
             continue
         header = segment.table.header
