@@ -1,0 +1,287 @@
+"""How a segment comes and goes: races of creation, crashes, leftovers, the last one out."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import traceback
+from collections.abc import Callable, Iterator
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+
+import pytest
+
+import shmlimit
+from shmlimit import segment as segments
+from tests.conftest import Clock
+
+fork = multiprocessing.get_context("fork")
+
+BURST = 100
+SLOW = f"1/h burst {BURST}"  # gives no cell back while a test runs
+TIMEOUT_SECONDS = 60
+
+
+def opened(name: str, clock: Clock | None = None) -> shmlimit.Limiter:
+    return shmlimit.Limiter(name, keys=100, workers=8, clock=clock, a=SLOW)
+
+
+@pytest.fixture
+def path(segment_name: str) -> Path:
+    return Path(segments.DIRECTORY + segments.segment_name(segment_name, os.geteuid()))
+
+
+@pytest.fixture
+def forked() -> Iterator[Callable[[Callable[[], None]], int]]:
+    """Runs a function in a forked process that ends without any cleaning up; gives its pid."""
+    pids: list[int] = []
+
+    def start(work: Callable[[], None]) -> int:
+        pid = os.fork()
+        if pid == 0:
+            try:
+                work()
+                os._exit(0)
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(1)
+        pids.append(pid)
+        return pid
+
+    yield start
+    for pid in pids:
+        try:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+        except (ProcessLookupError, ChildProcessError):  # the test has seen its end
+            pass
+
+
+def files(path: Path) -> list[str]:
+    return sorted(file.name for file in path.parent.glob(f"{path.name}*"))
+
+
+def racing(name: str, starts: Barrier, ends: Barrier, admitted: multiprocessing.Queue[int]) -> None:
+    starts.wait(TIMEOUT_SECONDS)
+    with opened(name) as limiter:
+        admitted.put(sum(limiter["a"].allow("x") for _ in range(BURST // 4)))
+        ends.wait(TIMEOUT_SECONDS)  # or the last of the first would remove it before the others
+
+
+@pytest.mark.parametrize("turn", range(5))
+def test_eight_that_create_at_once_share_one_table(
+    segment_name: str, path: Path, turn: int
+) -> None:
+    starts, ends = fork.Barrier(8), fork.Barrier(9)
+    admitted: multiprocessing.Queue[int] = fork.Queue()
+    work = (segment_name, starts, ends, admitted)
+    workers = [fork.Process(target=racing, args=work) for _ in range(8)]
+    for worker in workers:
+        worker.start()
+    cells = sum(admitted.get(timeout=TIMEOUT_SECONDS) for _ in workers)
+    assert files(path) == [path.name], "one segment, and no temporary file"
+    ends.wait(TIMEOUT_SECONDS)
+    for worker in workers:
+        worker.join(TIMEOUT_SECONDS)
+    assert [worker.exitcode for worker in workers] == [0] * 8
+    assert cells == BURST
+    assert files(path) == [], "the last one out removes it"
+
+
+def come_and_go(name: str, starts: Barrier, turns: int) -> None:
+    starts.wait(TIMEOUT_SECONDS)
+    for _ in range(turns):
+        with opened(name) as limiter:
+            assert limiter["a"].peek("x", 0).limit == BURST
+
+
+def test_coming_and_going_at_once_never_fails(segment_name: str, path: Path) -> None:
+    starts = fork.Barrier(6)
+    work = (segment_name, starts, 150)
+    workers = [fork.Process(target=come_and_go, args=work) for _ in range(6)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(TIMEOUT_SECONDS)
+    assert [worker.exitcode for worker in workers] == [0] * 6
+    assert files(path) == []
+
+
+def test_a_segment_removed_while_it_is_attached_is_not_used(
+    segment_name: str, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its last user goes between the moment it is found and the moment it is held."""
+    first = opened(segment_name)
+    real = segments._lock
+
+    def lock_late(*args: int, wait: bool) -> bool:
+        monkeypatch.setattr(segments, "_lock", real)
+        first.close()
+        assert not path.exists()
+        return real(*args, wait=wait)
+
+    monkeypatch.setattr(segments, "_lock", lock_late)
+    with opened(segment_name) as second:
+        assert path.stat().st_ino == os.stat(second.path).st_ino
+        assert path.stat().st_nlink == 1
+        second["a"].hit("x")
+        with opened(segment_name) as third:
+            assert third["a"].peek("x", 0).remaining == BURST - 1, "both have one table"
+    assert files(path) == []
+
+
+def test_the_last_one_out_removes_it(
+    segment_name: str, path: Path, forked: Callable[[Callable[[], None]], int]
+) -> None:
+    first, second = opened(segment_name), opened(segment_name)
+    inherited = forked(signal.pause)
+    first.close()
+    assert path.exists()
+    second.close()
+    assert path.exists(), "a forked process has it still"
+    os.kill(inherited, signal.SIGKILL)
+    os.waitpid(inherited, 0)
+    with opened(segment_name) as third:
+        assert third.path == path
+    assert not path.exists()
+
+
+def test_a_child_that_closes_does_not_take_it_away(
+    segment_name: str, path: Path, forked: Callable[[Callable[[], None]], int]
+) -> None:
+    with opened(segment_name) as limiter:
+        child = forked(limiter.close)
+        assert os.waitpid(child, 0)[1] == 0
+        assert path.exists()
+        assert limiter["a"].hit("x")
+        with opened(segment_name) as other:
+            assert other["a"].peek("x", 0).remaining == BURST - 1
+
+
+def test_what_a_crash_left_is_taken_over_with_its_buckets(
+    segment_name: str, path: Path, clock: Clock, forked: Callable[[Callable[[], None]], int]
+) -> None:
+    ready_reads, ready_writes = os.pipe()
+
+    def crash() -> None:
+        limiter = opened(segment_name, clock)
+        for _ in range(40):
+            limiter["a"].hit("x")
+        os.write(ready_writes, b"1")
+        signal.pause()
+
+    users = [forked(crash) for _ in range(2)]
+    assert [os.read(ready_reads, 1) for _ in users] == [b"1", b"1"]
+    for pid in users:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    os.close(ready_reads)
+    os.close(ready_writes)
+    assert files(path) == [path.name]
+    with opened(segment_name, clock) as limiter:
+        limiter.check()
+        assert limiter["a"].peek("x", 0).remaining == BURST - 80
+        assert limiter.counters()["a"]["allowed"] == 80
+    assert files(path) == []
+
+
+def killed_at_link(name: str) -> None:
+    """A creator that dies when its segment is complete but for the name."""
+    os.link = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+    opened(name)
+
+
+def test_a_creator_killed_midway_leaves_only_what_the_next_one_sweeps(
+    segment_name: str, path: Path, forked: Callable[[Callable[[], None]], int]
+) -> None:
+    for _ in range(3):
+        creator = forked(lambda: killed_at_link(segment_name))
+        assert os.waitstatus_to_exitcode(os.waitpid(creator, 0)[1]) == -signal.SIGKILL
+        assert not path.exists()
+        (left,) = files(path)  # and the one before is gone
+        assert left.startswith(f"{path.name}{segments.TEMPORARY}")
+    with opened(segment_name) as limiter:
+        assert files(path) == [path.name]
+        assert limiter["a"].hit("x").remaining == BURST - 1
+    assert files(path) == []
+
+
+def test_a_creator_at_work_is_not_swept_and_comes_second(
+    segment_name: str, path: Path, forked: Callable[[Callable[[], None]], int]
+) -> None:
+    go_reads, go_writes = os.pipe()
+    at_link_reads, at_link_writes = os.pipe()
+    real = os.link
+
+    def late(source: str, target: str) -> None:
+        os.write(at_link_writes, b"1")
+        os.read(go_reads, 1)
+        real(source, target)
+
+    def create_slowly() -> None:
+        os.link = late  # type: ignore[assignment]
+        with opened(segment_name) as limiter:
+            assert limiter["a"].hit("x").remaining == BURST - 2
+
+    slow = forked(create_slowly)
+    os.read(at_link_reads, 1)
+    with opened(segment_name) as limiter:
+        assert limiter["a"].hit("x").remaining == BURST - 1
+        assert len(files(path)) == 2, "the temporary file of the one at work is still there"
+        os.write(go_writes, b"1")
+        assert os.waitpid(slow, 0)[1] == 0
+        assert files(path) == [path.name]
+        assert limiter["a"].peek("x", 0).remaining == BURST - 2
+    for descriptor in (go_reads, go_writes, at_link_reads, at_link_writes):
+        os.close(descriptor)
+
+
+def test_leftovers_of_other_names_are_left_alone(segment_name: str, path: Path) -> None:
+    other = path.with_name(f"{path.name}-2{segments.TEMPORARY}00")
+    other.write_bytes(b"")
+    with opened(segment_name):
+        assert other.exists()
+    other.unlink()
+
+
+@pytest.mark.parametrize("umask", [0, 0o777, 0o277, 0o022])
+@pytest.mark.parametrize("uid", [0, 12345])
+def test_the_mode_is_0600_whatever_the_umask(
+    segment_name: str, forked: Callable[[Callable[[], None]], int], umask: int, uid: int
+) -> None:
+    if os.geteuid() != 0 and uid:
+        pytest.skip("only root can become another user")
+
+    def create() -> None:
+        if uid:
+            os.setuid(uid)
+        os.umask(umask)
+        with opened(segment_name) as limiter:
+            status = limiter.path.stat()
+            assert (status.st_mode & 0o7777, status.st_uid) == (0o600, os.geteuid())
+            assert limiter["a"].hit("x")
+            with opened(segment_name) as other:
+                assert other["a"].peek("x", 0).remaining == BURST - 1
+
+    assert os.waitpid(forked(create), 0)[1] == 0
+
+
+def test_root_makes_it_for_the_user_that_workers_run_as(
+    segment_name: str, forked: Callable[[Callable[[], None]], int]
+) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a file away")
+    with shmlimit.Limiter(segment_name, keys=100, workers=8, owner=12345, a=SLOW) as limiter:
+        status = limiter.path.stat()
+        assert (status.st_mode & 0o7777, status.st_uid) == (0o600, 12345)
+        assert limiter.path.name == f"shmlimit.12345.{segment_name}"
+
+        def attach() -> None:
+            os.setuid(12345)
+            with opened(segment_name) as other:
+                assert other["a"].hit("x").remaining == BURST - 1
+
+        assert os.waitpid(forked(attach), 0)[1] == 0
+        assert limiter["a"].peek("x", 0).remaining == BURST - 1
