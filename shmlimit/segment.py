@@ -35,6 +35,7 @@ from shmlimit.errors import (
     ForeignClock,
     ForeignOwner,
     ForeignTimeNamespace,
+    LimiterClosed,
     NotEnoughMemory,
     NotRegularFile,
     SegmentError,
@@ -89,6 +90,10 @@ class Segment:
         A descriptor of its own: forked processes share the one that counts users, and a lock on
         that would not keep them apart.
         """
+        if self.closed:  # the descriptor's number may be another file's by now
+            raise LimiterClosed(
+                f"limiter {self.posix_name} was closed in this process; open it again"
+            )
         with _opened(f"/proc/self/fd/{self._descriptor}") as descriptor:
             _lock(descriptor, PUBLISHER_BYTE, fcntl.F_WRLCK, wait=True)
             yield
