@@ -85,7 +85,7 @@ typedef struct {
     uint32_t mode;            /* enum limit_mode */
     uint32_t when_full;       /* enum full_policy */
     uint64_t reserved;
-} __attribute__((aligned(64))) limit_numbers;
+} limit_numbers; /* aligned by the row it lies in; copies lie anywhere */
 
 /* head = generation << 1 | index of the valid buffer; 0 = row never used. See rows.h. */
 typedef struct {
@@ -114,6 +114,7 @@ typedef struct {
 
 _Static_assert(sizeof(slot_line) == LINE_BYTES, "a slot line is a cache line");
 _Static_assert(sizeof(limit_numbers) == LINE_BYTES, "a buffer is a cache line");
+_Static_assert(offsetof(limit_row, buffer) % LINE_BYTES == 0, "a buffer begins a cache line");
 _Static_assert(sizeof(limit_row) == 3 * LINE_BYTES, "a limit row is three cache lines");
 _Static_assert(sizeof(limit_counters) == LINE_BYTES, "a counter is a cache line");
 _Static_assert(sizeof(segment_header) <= HEADER_BYTES, "the header fits its page");

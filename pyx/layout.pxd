@@ -9,6 +9,7 @@ cdef extern from "layout.h" nogil:
     const uint64_t LAYOUT_MAGIC
     const uint32_t LAYOUT_VERSION
     const uint32_t HEADER_BYTES
+    const uint32_t LINE_BYTES
     const uint32_t LIMIT_ROWS
     const uint32_t LIMIT_NAME_BYTES
     const uint32_t WORKER_ROWS_MAX

@@ -146,6 +146,8 @@ cdef class Table:
         self.header = read_header(mapping, name)
         PyObject_GetBuffer(mapping, &self.view, PyBUF_SIMPLE | PyBUF_WRITABLE)
         self.base = <uint8_t *>self.view.buf
+        if <size_t>self.base % LINE_BYTES != 0:
+            raise ValueError(f"a table has to be mapped at a multiple of {LINE_BYTES} bytes")
         # read again from the segment, but checked against what is mapped, as always
         if not geometry_read(<segment_header *>self.base, self.view.len, &self.geometry):
             raise WrongGeometry(f"segment {name} changed while it was attached")

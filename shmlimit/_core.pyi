@@ -84,7 +84,7 @@ class Limit:
 class Table:
     def __init__(
         self,
-        mapping: mmap.mmap | bytearray | memoryview,
+        mapping: mmap.mmap,
         name: str,
         publisher: Callable[[], AbstractContextManager[None]],
         clock: Callable[[], int] | None = None,
@@ -113,9 +113,9 @@ class Table:
 def lines_for(keys: int) -> int: ...
 def segment_bytes(lines: int, worker_rows: int) -> int: ...
 def format_segment(
-    target: mmap.mmap | bytearray | memoryview, header: Header, secret: bytes
+    target: mmap.mmap, header: Header, secret: bytes
 ) -> None: ...
-def read_header(source: mmap.mmap | bytearray | memoryview, name: str) -> Header: ...
+def read_header(source: mmap.mmap | bytearray, name: str) -> Header: ...
 def monotonic_ns() -> int: ...
 def step(
     state: int, now: int, interval_ticks: int, tolerance_ticks: int, cost: int
