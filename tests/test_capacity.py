@@ -1,0 +1,80 @@
+"""As many limits and as many keys as are promised."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+import shmlimit
+from shmlimit.config import LIMITS_MAX
+from shmlimit.errors import ConfigError, LimitNotFound, TooManyLimits
+from shmlimit.segment import DIRECTORY
+from tests.conftest import Clock
+
+MIB = 2**20
+KEYS = 10_000_000
+BATCH = 20_000
+BURST = 5
+
+
+def test_256_limits_and_not_one_more(segment_name: str, clock: Clock) -> None:
+    rates = {f"limit_{number}": f"1/h burst {number + 1}" for number in range(LIMITS_MAX)}
+    options = {"keys": 10_000, "workers": 2, "clock": clock}
+    with shmlimit.Limiter(segment_name, **options, **rates) as limiter:  # type: ignore[arg-type]
+        assert list(limiter) == list(rates)
+        assert len(limiter) == LIMITS_MAX
+        for number, name in enumerate(rates):
+            decision = limiter[name].hit("x")
+            assert (decision.name, decision.limit, decision.remaining) == (name, number + 1, number)
+        counts = limiter.counters()
+        assert [counts[name]["allowed"] for name in rates] == [1] * LIMITS_MAX
+        assert limiter.check().limits == LIMITS_MAX
+
+        with pytest.raises(TooManyLimits) as refusal:
+            shmlimit.Limiter(segment_name, **options, more="1/s")  # type: ignore[arg-type]
+        assert "holds 256 limits already, 'more' does not fit" in str(refusal.value)
+        assert "until the segment is made anew" in str(refusal.value)
+        with pytest.raises(LimitNotFound, match=r"has no limit 'more'; it has: limit_0, limit_1"):
+            limiter["more"]
+        assert list(limiter) == list(rates)
+        assert limiter["limit_255"].hit("x").remaining == 254, "the refused one took nothing away"
+    with pytest.raises(ConfigError, match="limits: there are 257; accepted: at most 256"):
+        shmlimit.Limiter(segment_name, **options, **rates, more="1/s")  # type: ignore[arg-type]
+
+
+def batch(start: int) -> list[str]:
+    return [f"key {number}" for number in range(start, start + BATCH)]
+
+
+def test_ten_million_live_keys(segment_name: str, clock: Clock) -> None:
+    space = os.statvfs(DIRECTORY)
+    free_mib = space.f_bavail * space.f_frsize // MIB
+    if free_mib < 400:
+        pytest.skip(f"{DIRECTORY} has only {free_mib} MiB free of the 400 that this takes")
+    with shmlimit.Limiter(
+        segment_name, keys=KEYS, workers=1, clock=clock, a=f"1/h burst {BURST}"
+    ) as limiter:
+        limit = limiter["a"]
+        assert limiter.size_bytes <= 512 * MIB
+        assert limiter.size_bytes / KEYS <= 34
+        for start in range(0, KEYS, BATCH):
+            limit.hit_many(batch(start))
+
+        counts = limiter.counters()["a"]
+        assert counts["allowed"] == KEYS
+        evicted = counts["evicted"]
+        print(f"{evicted} of {KEYS} keys evicted, {limiter.size_bytes / KEYS:.1f} bytes a key")
+        assert evicted < KEYS // 10_000, "two choices of four slots: sets are hardly ever full"
+        report = limiter.check()
+        assert report.live == KEYS - evicted
+        assert (report.uncommitted, report.abandoned) == (0, 0)
+
+        sampled = [d.remaining for start in range(0, KEYS, 100 * BATCH)
+                   for d in limit.hit_many(batch(start), 0)]  # fmt: skip
+        assert len(sampled) == KEYS // 100
+        # One that was evicted starts full; its slot's new owner has its debt as well.
+        assert sampled.count(BURST - 1) >= len(sampled) * 0.999
+        drained = [d.allowed for d in limit.hit_many(batch(0), BURST - 1)]
+        refused = [not d.allowed for d in limit.hit_many(batch(0))]
+        assert min(sum(drained), sum(refused)) >= BATCH * 0.999
