@@ -3,6 +3,7 @@
 Every case is measured against its base in the order base, case, case, base, over and over, so that
 a drift of the machine meets both alike; a ratio is taken from runs that are neighbours in time.
 Times are of the whole loop, `for _ in repeat(None, n): call(key)`; the empty loop is a case too.
+They are the thread's processor time: turns that other processes had are not in them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
 from pathlib import Path
-from time import perf_counter_ns
+from time import thread_time_ns
 from types import FunctionType
 from typing import Any
 
@@ -28,47 +29,77 @@ from bench.sample import Sample
 HOT_KEY = "203.0.113.7"
 BATCH = 64  # keys a call of hit_many
 KEYS = 1_000_000
+CALLS = 20_000  # a run: a millisecond or some, short enough for most to go undisturbed
 # Hot: always in debt and never refused. Random: a visited bucket is live until long after the run.
 LIMITS = {"hot": "1000000/s burst 1000000000000", "denied": "1/h", "random": "1/s burst 1000000"}
 
-Run = Callable[[], float]  # one timed loop; nanoseconds a call
+Run = Callable[[], float]  # one timed loop; nanoseconds a call or a key
 
 
 def _loop_empty(call: Any, key: str, calls: int) -> float:
-    start_ns = perf_counter_ns()
+    start_ns = thread_time_ns()
     for _ in repeat(None, calls):
         pass
-    return (perf_counter_ns() - start_ns) / calls
+    return (thread_time_ns() - start_ns) / calls
 
 
 def _loop_hot(call: Any, key: str, calls: int) -> float:
-    start_ns = perf_counter_ns()
+    start_ns = thread_time_ns()
     for _ in repeat(None, calls):
         call(key)
-    return (perf_counter_ns() - start_ns) / calls
+    return (thread_time_ns() - start_ns) / calls
 
 
 def _loop_over(call: Any, items: Sequence[Any], keys: int) -> float:
     """Each item once: keys in random order, or batches of them. Nanoseconds a key."""
-    start_ns = perf_counter_ns()
+    start_ns = thread_time_ns()
     for item in items:
         call(item)
-    return (perf_counter_ns() - start_ns) / keys
+    return (thread_time_ns() - start_ns) / keys
 
 
 def _loop_over_empty(call: Any, items: Sequence[Any], keys: int) -> float:
-    start_ns = perf_counter_ns()
+    start_ns = thread_time_ns()
     for _item in items:
         pass
-    return (perf_counter_ns() - start_ns) / keys
+    return (thread_time_ns() - start_ns) / keys
 
 
-def _run(loop: Callable[[Any, Any, int], float], call: Any, what: Any, calls: int) -> Run:
+def _own(loop: Callable[[Any, Any, int], float]) -> Callable[[Any, Any, int], float]:
     """The loop as code of its own: the interpreter adapts a call site to the one callee it sees,
     as in a server, and would adapt a shared one again and again."""
     assert isinstance(loop, FunctionType)
-    own = FunctionType(loop.__code__.replace(), loop.__globals__)
-    return lambda: float(own(call, what, calls))
+    return FunctionType(loop.__code__.replace(), loop.__globals__)
+
+
+def hot_run(call: Any, calls: int) -> Run:
+    own = _own(_loop_hot)
+    return lambda: own(call, HOT_KEY, calls)
+
+
+class Walk:
+    """Keys in random order, a portion a run. A key is met again when all others have been: neither
+    a key object nor its slot is in a cache from the last time, or near the one before."""
+
+    def __init__(self, keys: int, portion: int) -> None:
+        names = [f"198.51.{i:07}" for i in range(keys)]
+        random.Random(1).shuffle(names)
+        self.portion = portion
+        self.singles = [names[i : i + portion] for i in range(0, keys, portion)]
+        self.batches = [
+            [names[i : i + BATCH] for i in range(0, portion, BATCH)] for names in self.singles
+        ]
+        self._next = 0
+
+    def run(self, loop: Callable[[Any, Any, int], float], call: Any, batched: bool = False) -> Run:
+        own = _own(loop)
+
+        def run() -> float:
+            at = self._next
+            self._next = (at + 1) % len(self.singles)
+            return own(call, (self.batches if batched else self.singles)[at], self.portion)
+
+        return run
 
 
 @dataclass
@@ -111,35 +142,34 @@ def hot_comparisons(limiter: shmlimit.Limiter, floor: Floor, calls: int) -> list
     hot.hit(HOT_KEY)
     while denied.allow(HOT_KEY):
         pass
-    base = _run(_loop_hot, floor.touch, HOT_KEY, calls)
+    base = hot_run(floor.touch, calls)
+    empty = _own(_loop_empty)
     cases = {
-        "empty loop": _run(_loop_empty, None, HOT_KEY, calls),
-        "empty method": _run(_loop_hot, floor.empty, HOT_KEY, calls),
-        "empty method, cost=1": _run(_loop_hot, floor.empty_of_two, HOT_KEY, calls),
-        "dict.get": _run(_loop_hot, known.get, HOT_KEY, calls),
-        "allow": _run(_loop_hot, hot.allow, HOT_KEY, calls),
-        "hit": _run(_loop_hot, hot.hit, HOT_KEY, calls),
-        "peek": _run(_loop_hot, hot.peek, HOT_KEY, calls),
-        "allow, denied": _run(_loop_hot, denied.allow, HOT_KEY, calls),
+        "empty loop": lambda: empty(None, HOT_KEY, calls),
+        "empty method": hot_run(floor.empty, calls),
+        "empty method, cost=1": hot_run(floor.empty_of_two, calls),
+        "dict.get": hot_run(known.get, calls),
+        "allow": hot_run(hot.allow, calls),
+        "hit": hot_run(hot.hit, calls),
+        "peek": hot_run(hot.peek, calls),
+        "allow, denied": hot_run(denied.allow, calls),
     }
     return [Comparison("floor", case, base, run) for case, run in cases.items()]
 
 
-def random_comparisons(limiter: shmlimit.Limiter, floor: Floor, keys: int) -> list[Comparison]:
+def random_comparisons(limiter: shmlimit.Limiter, floor: Floor, walk: Walk) -> list[Comparison]:
     limit = limiter["random"]
-    names = [f"198.51.{i:07}" for i in range(keys)]
-    random.Random(1).shuffle(names)  # neither a key object nor its slot is near the one before
-    batches = [names[i : i + BATCH] for i in range(0, keys, BATCH)]
-    for batch in batches:
-        limit.hit_many(batch)
-    base = _run(_loop_over, floor.touch, names, keys)
-    hit = _run(_loop_over, limit.hit, names, keys)
-    many = f"hit_many({BATCH}), a key"
+    for batches in walk.batches:
+        for batch in batches:
+            limit.hit_many(batch)
+    base = walk.run(_loop_over, floor.touch)
+    hit = walk.run(_loop_over, limit.hit)
+    many = walk.run(_loop_over, limit.hit_many, batched=True)
     return [
-        Comparison("floor", "empty loop", base, _run(_loop_over_empty, None, names, keys)),
-        Comparison("floor", "allow", base, _run(_loop_over, limit.allow, names, keys)),
+        Comparison("floor", "empty loop", base, walk.run(_loop_over_empty, None)),
+        Comparison("floor", "allow", base, walk.run(_loop_over, limit.allow)),
         Comparison("floor", "hit", base, hit),
-        Comparison("hit", many, hit, _run(_loop_over, limit.hit_many, batches, keys)),
+        Comparison("hit", f"hit_many({BATCH}), a key", hit, many),
     ]
 
 
@@ -173,7 +203,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="few runs: proves nothing")
     parser.add_argument("--json", type=Path, help="where to write every run")
     arguments = parser.parse_args()
-    calls, keys, rounds = (20_000, 100_000, 3) if arguments.quick else (200_000, KEYS, 25)
+    keys, rounds = (200_000, 10) if arguments.quick else (KEYS, 150)
     with shmlimit.Limiter(
         f"bench-{os.getpid()}", keys=keys, hot=LIMITS["hot"], denied=LIMITS["denied"],
         random=LIMITS["random"],
@@ -182,13 +212,12 @@ def main() -> None:
         memory = mmap.mmap(-1, slots_bytes)  # shared memory as well, as large as the table's slots
         memory.write(bytes(slots_bytes))
         floor = Floor(memory)
-        hot = hot_comparisons(limiter, floor, calls)
+        hot = hot_comparisons(limiter, floor, CALLS)
         measure(hot, rounds)
-        show(f"one hot key, {calls} calls a run, {2 * rounds} runs a case (median ±MAD)", hot)
-        cold = random_comparisons(limiter, floor, keys)
-        measure(cold, max(rounds // 3, 1))
-        runs = 2 * max(rounds // 3, 1)
-        show(f"{keys} keys in random order, once each a run, {runs} runs a case", cold)
+        show(f"one hot key, {2 * rounds} runs a case of {CALLS} calls (median ±MAD)", hot)
+        cold = random_comparisons(limiter, floor, Walk(keys, CALLS))
+        measure(cold, rounds)
+        show(f"{keys} keys in random order, {2 * rounds} runs a case of {CALLS} keys", cold)
     groups = {"hot": hot, "random": cold}
     report.write(
         arguments.json,

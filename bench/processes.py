@@ -24,8 +24,8 @@ from bench.locks import LOCKS
 from bench.sample import Sample
 
 RATE = "1000000/s burst 1000000000000"  # in debt, and never refused
-KEYS_EACH = 1000
-CHUNK_CALLS = 1000
+KEYS_EACH = 250
+CHUNK_CALLS = 250  # short beside a window, for the slowest lock too
 TICKS_PER_S = 16 * 10**9
 WAITED_MOST = 0.02  # of a window, for a processor, in a run that counts as undisturbed
 
@@ -120,12 +120,12 @@ def comparisons(limit: shmlimit.Limit, directory: str) -> list[Comparison]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.processes", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="few short runs: proves nothing")
+    parser.add_argument("--quick", action="store_true", help="few runs: proves nothing")
     parser.add_argument("--json", type=Path, help="where to write every run")
     arguments = parser.parse_args()
     if len(os.sched_getaffinity(0)) < 2:
         parser.error("two processes need two processors; this machine offers one")
-    window_ns, rounds = (20_000_000, 2) if arguments.quick else (50_000_000, 30)
+    window_ns, rounds = (25_000_000, 3) if arguments.quick else (25_000_000, 60)
     with (
         tempfile.TemporaryDirectory() as directory,
         shmlimit.Limiter(f"bench-{os.getpid()}", keys=100_000, limit=RATE) as limiter,
