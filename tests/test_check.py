@@ -195,7 +195,7 @@ def test_a_table_in_use_is_sound_at_every_moment(segment_name: str) -> None:
                 worker.start()
             reports: list[shmlimit.CheckReport] = []
             counted = 0
-            while counted < 100_000 or len(reports) < 200:  # so that they met something
+            while counted < 500_000 or len(reports) < 200:  # so that they met something
                 reports.append(limiter.check())
                 counted = sum(counts["allowed"] for counts in limiter.counters().values())
         finally:

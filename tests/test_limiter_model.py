@@ -28,7 +28,7 @@ from tests.oracle import TICKS_PER_NS, OracleLimit
 SECOND = 10**9  # ns
 SLOTS = 8  # candidates of a key
 HISTORIES = settings(
-    max_examples=60,
+    max_examples=120,
     stateful_step_count=50,
     derandomize=True,
     deadline=None,  # a busy machine is no failure
