@@ -29,8 +29,8 @@ class Window:
 def decide(makers: Sequence[Maker], window_ns: int, chunk_calls: int) -> Window:
     """Runs one process for each maker and returns what they decided together.
 
-    All start at the same moment. Each stops after the first chunk that ends past the window and
-    divides by its own time. Raises RuntimeError when a member fails.
+    All start at the same moment. Each stops after the first chunk that ends past the window, and
+    its decisions count over its time from the common start. Raises RuntimeError when one fails.
     """
     board = mmap.mmap(-1, LINE_BYTES * (1 + len(makers)))
     ready_in, ready_out = os.pipe()
@@ -73,17 +73,17 @@ def _work(
         loop = maker()
         loop(chunk_calls)  # warm
         os.write(ready, b".")
+        waited_before_ns = _waited_ns()
         start_ns = 0
         while start_ns == 0 or time.monotonic_ns() < start_ns:
             (start_ns,) = struct.unpack_from("Q", board, START_OFFSET)
-        calls, waited_before_ns, now_ns = 0, _waited_ns(), time.monotonic_ns()
-        first_ns = now_ns
+        calls, now_ns = 0, 0
         while now_ns < start_ns + window_ns:
             loop(chunk_calls)
             calls += chunk_calls
             now_ns = time.monotonic_ns()
         waited_ns = _waited_ns() - waited_before_ns
-        struct.pack_into("QQQ", board, offset, calls, now_ns - first_ns, waited_ns)
+        struct.pack_into("QQQ", board, offset, calls, now_ns - start_ns, waited_ns)
         status = 0
     finally:
         os._exit(status)
