@@ -101,7 +101,9 @@ def test_a_lone_surrogate_is_refused(limit: shmlimit.Limit, method: str, key: st
 
 @pytest.mark.parametrize("method", [*METHODS, "clear"])
 @pytest.mark.parametrize(
-    "key", [None, 1, 1.5, True, bytearray(b"x"), memoryview(b"x"), ("x",), ["x"], object], ids=repr
+    "key",
+    [None, 1, 1.5, True, bytearray(b"x"), memoryview(b"x"), ("x",), ["x"], object],
+    ids=lambda key: type(key).__name__,
 )
 def test_other_types_are_refused(limit: shmlimit.Limit, method: str, key: object) -> None:
     kind = type(key).__name__
