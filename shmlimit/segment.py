@@ -195,24 +195,40 @@ def create_or_attach(
 
     Raises WrongGeometry when the running segment has another size than asked for.
     """
-    for _ in range(16):
-        try:
-            segment = attach(name, owner, clock)
-        except SegmentNotFound:
-            # Another process was faster, or swept our file before we had locked it: look again.
-            with suppress(FileExistsError, FileNotFoundError):
-                return create(name, owner, keys, workers, clock)
-            continue
-        header = segment.table.header
-        if (header.lines, header.worker_rows) != (_core.lines_for(keys), workers):
-            segment.close()
-            raise WrongGeometry(
-                f"segment {segment.path} was made for {header.lines * 2} keys and "
-                f"{header.worker_rows} workers, not for {keys} and {workers}: stop the servers "
-                f"that use it; {REMOVAL.format(path=segment.path)}"
-            )
-        return segment
-    raise SegmentError(f"segment {name!r} kept appearing and disappearing; try again")
+    with _explained(name, owner):
+        for _ in range(16):
+            try:
+                segment = attach(name, owner, clock)
+            except SegmentNotFound:
+                # Another process was faster, or swept our file before we had locked it: look again.
+                with suppress(FileExistsError, FileNotFoundError):
+                    return create(name, owner, keys, workers, clock)
+                continue
+            header = segment.table.header
+            if (header.lines, header.worker_rows) != (_core.lines_for(keys), workers):
+                segment.close()
+                raise WrongGeometry(
+                    f"segment {segment.path} was made for {header.lines * 2} keys and "
+                    f"{header.worker_rows} workers, not for {keys} and {workers}: stop the servers "
+                    f"that use it; {REMOVAL.format(path=segment.path)}"
+                )
+            return segment
+        raise SegmentError(f"segment {name!r} kept appearing and disappearing; try again")
+
+
+@contextmanager
+def _explained(name: str, owner: int) -> Iterator[None]:
+    """Makes a SegmentError, with what is needed, of whatever else the system refuses."""
+    try:
+        yield
+    except SegmentError:
+        raise
+    except (OSError, posix_ipc.Error) as error:
+        raise SegmentError(
+            f"segment {segment_name(name, owner)} cannot be made or opened: {error}; {DIRECTORY} "
+            f"must be a directory that uid {os.geteuid()} may write to, and only root may make "
+            f"segments for another uid (here {owner})"
+        ) from error
 
 
 def _new_header(lines: int, workers: int, size_bytes: int, clock: Clock | None) -> _core.Header:
