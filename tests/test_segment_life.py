@@ -14,6 +14,7 @@ import pytest
 
 import shmlimit
 from shmlimit import segment as segments
+from shmlimit.errors import SegmentError
 from tests.conftest import Clock
 
 fork = multiprocessing.get_context("fork")
@@ -148,18 +149,6 @@ def test_the_last_one_out_removes_it(
     assert not path.exists()
 
 
-def test_a_child_that_closes_does_not_take_it_away(
-    segment_name: str, path: Path, forked: Callable[[Callable[[], None]], int]
-) -> None:
-    with opened(segment_name) as limiter:
-        child = forked(limiter.close)
-        assert os.waitpid(child, 0)[1] == 0
-        assert path.exists()
-        assert limiter["a"].hit("x")
-        with opened(segment_name) as other:
-            assert other["a"].peek("x", 0).remaining == BURST - 1
-
-
 def test_what_a_crash_left_is_taken_over_with_its_buckets(
     segment_name: str, path: Path, clock: Clock, forked: Callable[[Callable[[], None]], int]
 ) -> None:
@@ -285,3 +274,21 @@ def test_root_makes_it_for_the_user_that_workers_run_as(
 
         assert os.waitpid(forked(attach), 0)[1] == 0
         assert limiter["a"].peek("x", 0).remaining == BURST - 1
+
+
+def test_only_root_makes_it_for_another_user(
+    segment_name: str, forked: Callable[[Callable[[], None]], int]
+) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can become another user first")
+
+    def create() -> None:
+        os.setuid(12345)
+        with pytest.raises(
+            SegmentError, match=r"only root may make segments for .* \(here 54321\)"
+        ):
+            shmlimit.Limiter(segment_name, keys=100, owner=54321, a=SLOW)
+        left = list(Path(segments.DIRECTORY).glob(f"shmlimit.*.{segment_name}*"))
+        assert left == []
+
+    assert os.waitpid(forked(create), 0)[1] == 0

@@ -1,4 +1,4 @@
-"""A /dev/shm that is too small or full: an error at creation with the remedy, never a SIGBUS.
+"""A /dev/shm too small, full or not writable: an error with the remedy, never a SIGBUS.
 
 Each test mounts a small file system on /dev/shm, in a mount namespace that ends with it.
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-MOUNT = "mount -t tmpfs -o size=4m shmlimit-test /dev/shm && exec"
+MOUNT = "mount -t tmpfs -o {options} shmlimit-test /dev/shm && exec"
 FULL = """
 import os, shmlimit
 from shmlimit.errors import NotEnoughMemory
@@ -61,7 +61,9 @@ def namespace() -> tuple[str, ...] | None:
     for command in (("unshare", "-m"), ("unshare", "-rm")):
         try:
             done = subprocess.run(
-                [*command, "sh", "-c", f"{MOUNT} true"], capture_output=True, timeout=30
+                [*command, "sh", "-c", f"{MOUNT.format(options='size=4m')} true"],
+                capture_output=True,
+                timeout=30,
             )
         except FileNotFoundError:
             return None
@@ -70,13 +72,20 @@ def namespace() -> tuple[str, ...] | None:
     return None
 
 
-def printed(program: str) -> list[str]:
-    """What a program prints whose /dev/shm has 4 MiB."""
+def printed(program: str, options: str = "size=4m") -> list[str]:
+    """What a program prints whose /dev/shm is mounted so; else 4 MiB small."""
     command = namespace()
     if command is None:
         pytest.skip("no mount namespace can be made here (unshare and mount are not allowed)")
     done = subprocess.run(
-        [*command, "sh", "-c", f'{MOUNT} "$0" -c "$1"', sys.executable, program],
+        [
+            *command,
+            "sh",
+            "-c",
+            f'{MOUNT.format(options=options)} "$0" -c "$1"',
+            sys.executable,
+            program,
+        ],
         cwd=Path(__file__).parents[1],
         capture_output=True,
         text=True,
@@ -118,3 +127,22 @@ def test_a_second_segment_that_does_not_fit_leaves_the_first_alone() -> None:
     assert "segment /shmlimit" in message
     assert left == f"['shmlimit.{os.geteuid()}.first']"
     assert [allowed, nothing] == ["True", "[]"]
+
+
+REFUSED = """
+import os, shmlimit
+os.setuid({uid})
+try:
+    shmlimit.Limiter("any", keys=100, a="1/s")
+except shmlimit.SegmentError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize(("options", "uid"), [("ro", 0), ("mode=700", 12345), ("mode=755", 12345)])
+def test_a_shm_that_cannot_be_written_to_is_named(options: str, uid: int) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can become another user")
+    (message,) = printed(REFUSED.format(uid=uid), options)
+    assert message.startswith(f"segment /shmlimit.{uid}.any cannot be made or opened: ")
+    assert f"/dev/shm must be a directory that uid {uid} may write to" in message
