@@ -18,16 +18,16 @@ ROOT = Path(__file__).parent.parent
 class Server:
     """gunicorn with those arguments, in `directory`, where its log is too.
 
-    Clients may connect at once: the socket listens already, and passes to gunicorn.
+    Clients may connect at once: the socket listens already, and is gunicorn's from then on.
     """
 
     def __init__(
         self, directory: Path, *arguments: str, environment: Mapping[str, str] | None = None
     ) -> None:
         self.log = directory / "gunicorn.log"
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=512)
-        self.port: int = self._listener.getsockname()[1]
-        descriptor = self._listener.fileno()
+        listener = socket.create_server(("127.0.0.1", 0), backlog=512)
+        self.port: int = listener.getsockname()[1]
+        descriptor = listener.fileno()
         paths = [str(directory), str(ROOT), os.environ.get("PYTHONPATH", "")]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
@@ -43,12 +43,12 @@ class Server:
                 stderr=log,
                 pass_fds=[descriptor],
             )
+        listener.close()
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         """Ends the server by that signal; its exit status."""
         if self.process.poll() is None:
             self.process.send_signal(number)
-        self._listener.close()
         try:
             return self.process.wait(60)
         except subprocess.TimeoutExpired:
