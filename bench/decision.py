@@ -188,6 +188,14 @@ def measure(comparisons: Iterable[Comparison], rounds: int) -> None:
         gc.enable()
 
 
+def verify(counters: dict[str, dict[str, int]]) -> None:
+    """Refuses figures of another path than the table names."""
+    admitted = {name: counters[name]["allowed"] for name in LIMITS}
+    denied = {name: counters[name]["denied"] for name in LIMITS}
+    if denied["hot"] or denied["random"] or admitted["denied"] > 1 or not denied["denied"]:
+        raise RuntimeError(f"measured something else: allowed {admitted}, denied {denied}")
+
+
 def show(title: str, comparisons: list[Comparison]) -> None:
     loop_ns = comparisons[0].case_ns.median
     floor_ns = Sample([ns for c in comparisons if c.base == "floor" for ns in c.base_ns.runs])
@@ -218,6 +226,7 @@ def main() -> None:
         cold = random_comparisons(limiter, floor, Walk(keys, CALLS))
         measure(cold, rounds)
         show(f"{keys} keys in random order, {2 * rounds} runs a case of {CALLS} keys", cold)
+        verify(limiter.counters())
     groups = {"hot": hot, "random": cold}
     report.write(
         arguments.json,
