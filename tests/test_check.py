@@ -100,16 +100,15 @@ def test_a_key_outside_its_lines(limiter: shmlimit.Limiter, file: SegmentFile) -
     index = file.used_slots()[0]
     fp, v = file.slot(index)
     file.set_slot(index, 0, 0)
-    first = (fp >> 32) * file.slots() // SLOTS_PER_LINE >> 32
-    foreign = next(i for i in (0, 40, 80) if abs(i - first * SLOTS_PER_LINE) > SLOTS_PER_LINE)
-    while True:  # anywhere but in its second line, which is not computed here
-        file.set_slot(foreign, fp, v)
-        try:
-            limiter.check()
-        except TableDamaged:
-            break
-        file.set_slot(foreign, 0, 0)
-        foreign += SLOTS_PER_LINE
+    lines = file.slots() // SLOTS_PER_LINE
+    first, second = (fp >> 32) * lines >> 32, (fp & 0xFFFFFFFF) * (lines - 1) >> 32
+    own = {first, second + (second >= first)}
+    assert index // SLOTS_PER_LINE in own
+    foreign = next(
+        i for i in range(file.slots())
+        if i // SLOTS_PER_LINE not in own and file.slot(i) == (0, 0)
+    )  # fmt: skip
+    file.set_slot(foreign, fp, v)
     assert evidence(limiter) == [("slot", foreign, WRONG_LINE, fp, v)]
 
 
