@@ -1,6 +1,6 @@
 # The table: a mapped segment, its limits and this process's row of counters.
 
-SLOTS_PER_KEY = 2  # half load: hardly one set in five hundred is full
+SLOTS_PER_KEY = 2  # half load: one new key in about five thousand meets a full set
 MODES = ("enforce", "shadow", "off")
 WHEN_FULL = ("evict", "deny", "allow")
 COUNTERS = ("allowed", "denied", "cells", "shadow_denied", "contended", "evicted", "full_denied",
