@@ -30,7 +30,7 @@ test-pythons:  ## the tests under each Python version that is found here
 lint: build  ## ruff, cython-lint, mypy
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/cython-lint pyx
+	PATH="$(CURDIR)/$(BIN):$$PATH" cython-lint pyx  # it runs pycodestyle from PATH
 	$(BIN)/mypy
 
 bench: build  ## the benchmarks, in their short form; bench/README.md explains them
