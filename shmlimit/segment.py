@@ -193,7 +193,8 @@ def create_or_attach(
 ) -> Segment:
     """The segment of that name, made if there is none. Of two that race, one makes it.
 
-    Raises WrongGeometry when the running segment has another size than asked for.
+    Raises WrongGeometry when the running segment was made for another number of keys. Its counter
+    rows are taken as they are: processes that find none share one.
     """
     with _explained(name, owner):
         for _ in range(16):
@@ -205,12 +206,11 @@ def create_or_attach(
                     return create(name, owner, keys, workers, clock)
                 continue
             header = segment.table.header
-            if (header.lines, header.worker_rows) != (_core.lines_for(keys), workers):
+            if header.lines != _core.lines_for(keys):
                 segment.close()
                 raise WrongGeometry(
-                    f"segment {segment.path} was made for {header.lines * 2} keys and "
-                    f"{header.worker_rows} workers, not for {keys} and {workers}: stop the servers "
-                    f"that use it; {REMOVAL.format(path=segment.path)}"
+                    f"segment {segment.path} was made for {header.lines * 2} keys, not for {keys}: "
+                    f"stop the servers that use it; {REMOVAL.format(path=segment.path)}"
                 )
             return segment
         raise SegmentError(f"segment {name!r} kept appearing and disappearing; try again")

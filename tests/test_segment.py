@@ -233,23 +233,29 @@ def test_any_other_file_is_refused(path: Path, opened: Callable[..., shmlimit.Li
 # What is asked for.
 
 
-@pytest.mark.parametrize("options", [{"keys": KEYS * 2}, {"keys": 1}, {"workers": WORKERS + 1}])
+@pytest.mark.parametrize("keys", [KEYS * 2, 1])
 def test_another_geometry_than_the_running_one(
-    opened: Callable[..., shmlimit.Limiter], options: dict[str, int]
+    opened: Callable[..., shmlimit.Limiter], keys: int
 ) -> None:
     with opened() as running:
         running["a"].hit("x")
         before = traces(running.path)
         with pytest.raises(errors.WrongGeometry) as refusal:
-            opened(**options)
-        told = {"keys": KEYS, "workers": WORKERS}
-        assert f"made for {KEYS} keys and {WORKERS} workers" in str(refusal.value)
-        asked = told | options
-        assert f"not for {asked['keys']} and {asked['workers']}" in str(refusal.value)
+            opened(keys=keys)
+        assert f"made for {KEYS} keys, not for {keys}" in str(refusal.value)
         assert "stop the servers that use it" in str(refusal.value)
         assert traces(running.path) == before
         assert running["a"].peek("x", 0).remaining == 0
     assert not running.path.exists()
+
+
+@pytest.mark.parametrize("workers", [WORKERS - 1, WORKERS + 1])
+def test_a_running_segment_is_attached_whatever_number_of_workers_is_asked_for(
+    opened: Callable[..., shmlimit.Limiter], workers: int
+) -> None:
+    with opened() as running, opened(workers=workers) as attached:
+        assert running["a"].hit("x")
+        assert attached["a"].peek("x", 0).remaining == 0
 
 
 @pytest.mark.parametrize(
