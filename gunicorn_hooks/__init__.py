@@ -4,6 +4,14 @@ Either `gunicorn -c python:gunicorn_hooks app:app`, or in a gunicorn.conf.py of 
 
     from gunicorn_hooks import *
 
+A hook of one's own by the same name has to call the one from here:
+
+    import gunicorn_hooks
+
+    def on_starting(server):
+        gunicorn_hooks.on_starting(server)
+        ...
+
 Workers inherit the table, so a worker may be killed, recycled, added or removed at any time. It is
 gone when the master has stopped; after a SIGKILL of the master, when the last worker has noticed.
 A table that nobody was left to remove is adopted by the next start, with its buckets.
