@@ -34,10 +34,9 @@ lint: build  ## ruff, cython-lint, mypy
 	$(BIN)/mypy
 
 bench: build  ## the benchmarks, in their short form; bench/README.md explains them
-	@for script in bench/*.py; do \
-	    case $$script in */__init__.py) continue;; esac; \
-	    echo "== $$script"; $(BIN)/python $$script --quick || exit 1; \
-	done
+	$(BIN)/python -m bench.decision --quick
+	$(BIN)/python -m bench.processes --quick
+	$(BIN)/python -m bench.memory --quick
 
 soak: build  ## the race rigs, the kills and the protocol's model, for long
 	SHMLIMIT_SOAK=$(SOAK) $(PYTEST) tests/test_model.py tests/test_races.py tests/test_kills.py
