@@ -147,9 +147,13 @@ def test_a_reload_keeps_the_buckets(file: Path) -> None:
         assert ask(server.port).status == 429
 
 
-def test_preloaded_workers_share_the_masters_table(file: Path, segment: Path) -> None:
-    preloading = ("--workers", "4", "--preload")
-    with running(file, *HOOKS, *preloading) as server, Limiter.from_config(file) as limiter:
+@pytest.mark.parametrize(
+    "kind", [("--workers", "4", "--preload"), ("--workers", "2", "--threads", "4")], ids=" ".join
+)
+def test_preloaded_and_threaded_workers_share_the_masters_table(
+    file: Path, segment: Path, kind: tuple[str, ...]
+) -> None:
+    with running(file, *HOOKS, *kind) as server, Limiter.from_config(file) as limiter:
         with Clients(server.port, OFFERED_PER_S) as clients:
             time.sleep(3)
         assert_exact(clients, limiter)
