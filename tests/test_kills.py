@@ -13,21 +13,25 @@ import pytest
 
 import shmlimit
 
-KILLS = 300 * int(os.environ.get("SHMLIMIT_SOAK", "1"))
+SOAK = int(os.environ.get("SHMLIMIT_SOAK", "1"))  # how many times longer
+KILLS = 300 * SOAK
 WORKERS = 4
 KEYS = 4000
-BURST = 60
+BURST = 60 * SOAK
+GRANTED = 150  # decisions a worker may make until the next kill
+WAITED = 100  # decisions of the victim before it is killed, at most: it is still at work then
 FROZEN_NS = 10**12
 
 
 class Book:
     """One worker's account in memory that outlives it: the key in flight, the admissions of each
-    key by its number, and how often anybody decided."""
+    key by its number, how often it decided and how often it may."""
 
     DECISIONS = KEYS + 1
+    GRANT = KEYS + 2
 
     def __init__(self) -> None:
-        self.memory = mmap.mmap(-1, 8 * (KEYS + 2))
+        self.memory = mmap.mmap(-1, 8 * (KEYS + 3))
 
     def read(self, i: int) -> int:
         return int(struct.unpack_from("q", self.memory, 8 * i)[0])
@@ -42,10 +46,17 @@ class Book:
         self.write(0, 0)
         self.write(self.DECISIONS, self.read(self.DECISIONS) + 1)
 
+    def grant(self, decisions: int) -> None:
+        self.write(self.GRANT, self.read(self.DECISIONS) + decisions)
+
     def wait_for(self, decisions: int) -> None:
         """Until there are so many more of them."""
         until = self.read(self.DECISIONS) + decisions
         while self.read(self.DECISIONS) < until:
+            os.sched_yield()
+
+    def wait_for_grant(self) -> None:
+        while self.read(self.DECISIONS) >= self.read(self.GRANT):
             os.sched_yield()
 
 
@@ -62,6 +73,7 @@ def start(limit: shmlimit.Limit, book: Book, seed: int) -> int:
     if pid == 0:
         draw = random.Random(seed).randrange
         while True:
+            book.wait_for_grant()
             book.decide(limit, draw(1, KEYS + 1))
     return pid
 
@@ -75,15 +87,16 @@ def test_kills_lose_only_what_was_in_flight(limiter: shmlimit.Limiter) -> None:
     for kill in range(KILLS + WORKERS):
         victim = draw.randrange(WORKERS) if kill < KILLS else kill - KILLS
         if kill < KILLS:
-            books[victim].wait_for(draw.randrange(100))
+            for book in books[:WORKERS]:
+                book.grant(GRANTED)
+            books[victim].wait_for(draw.randrange(WAITED))
         os.kill(pids[victim], signal.SIGKILL)
         os.waitpid(pids[victim], 0)
         lost[books[victim].read(0)] += 1
         books[victim].write(0, 0)
         if kill < KILLS:
             pids[victim] = start(limit, books[victim], 1000 + kill)
-    taken_before = sum(book.read(key) for book in books for key in range(1, KEYS + 1))
-    assert taken_before < KEYS * BURST, "the bursts were used up before the last kill"
+    assert KILLS * WORKERS * GRANTED < KEYS * BURST, "the bursts last longer than the kills"
 
     for key in range(1, KEYS + 1):  # this process takes what is left, and is refused one more
         for _ in range(BURST + 1):
