@@ -32,34 +32,36 @@ cdef class Limit:
         self.name = name
         self.key = None
 
-    cdef int refresh(self) except -1:
-        """Makes the copies anew: after a publication, after a fork, for the first time."""
-        cdef limit_numbers n
+    cdef uint64_t read(self, limit_numbers *n) except 0:
+        """The row's numbers and its head; the copies, while the row keeps changing."""
         cdef uint64_t head
-        cdef const segment_header *h = <const segment_header *>self.table.base
         if self.table.closed:
             raise LimiterClosed(
                 f"limiter {self.table.name} was closed in this process; open it again"
             )
-        head = row_read(self.view.row, &n)
-        if head != 0:
-            if not numbers_valid(&n):
-                raise TableDamaged(
-                    f"segment {self.table.name}: limit {self.name!r} has numbers that cannot be "
-                    f"used; stop the servers that use the segment and start them again"
-                )
-            self.view.numbers = n
-            self.view.keyed = siphash_prefix(siphash_begin(h.secret[0], h.secret[1]), n.salt)
-            self.view.head = head
-        elif self.view.head == 0:
+        head = row_read(self.view.row, n)
+        if head == 0:
+            head, n[0] = self.view.head, self.view.numbers
+        if head == 0 or not numbers_valid(n):
             raise TableDamaged(
-                f"segment {self.table.name}: the row of limit {self.name!r} cannot be read"
+                f"segment {self.table.name}: limit {self.name!r} has numbers that cannot be "
+                f"used; stop the servers that use the segment and start them again"
             )
+        return head
+
+    cdef int refresh(self) except -1:
+        """Makes the copies anew: after a publication, after a fork, for the first time."""
+        cdef limit_numbers n
+        cdef uint64_t head = self.read(&n)
+        cdef const segment_header *h = <const segment_header *>self.table.base
         self.table.claim_worker_row()
+        self.view.numbers = n
+        self.view.keyed = siphash_prefix(siphash_begin(h.secret[0], h.secret[1]), n.salt)
         self.view.counters = layout_counters(self.table.worker_row, self.index)
         self.view.counters_shared = self.table.worker_row_shared
+        self.aside = n.mode == MODE_OFF or self.view.clock.read_ns != NULL
         self.view.forks = process_forks
-        self.aside = self.view.numbers.mode == MODE_OFF or self.view.clock.read_ns != NULL
+        self.view.head = head
         return 0
 
     cdef inline int ready(self) except -1:
@@ -186,8 +188,7 @@ cdef class Limit:
         """Forgets every key of this limit at once. The slots they held free themselves in time."""
         cdef limit_numbers n
         with self.table.publisher():
-            self.ready()
-            n = self.view.numbers
+            self.read(&n)
             n.salt = int.from_bytes(os.urandom(8), "little")
             row_publish(<limit_row *>self.view.row, &n)
         return Reset(self.table.check().live, ticks_to_ns(n.tolerance_ticks))
@@ -195,21 +196,23 @@ cdef class Limit:
     @property
     def rate(self):
         """The limit's Rate: over all hosts together."""
-        self.ready()
-        return Rate(self.view.numbers.rate_count, self.view.numbers.rate_period_ns,
-                    self.view.numbers.burst_cells)
+        cdef limit_numbers n
+        self.read(&n)
+        return Rate(n.rate_count, n.rate_period_ns, n.burst_cells)
 
     @property
     def mode(self):
         """"enforce", "shadow" (refuses nothing, counts what it would refuse) or "off"."""
-        self.ready()
-        return MODES[self.view.numbers.mode]
+        cdef limit_numbers n
+        self.read(&n)
+        return MODES[n.mode]
 
     @property
     def when_full(self):
         """"evict", "deny" or "allow": what happens to a new key whose candidates are all live."""
-        self.ready()
-        return WHEN_FULL[self.view.numbers.when_full]
+        cdef limit_numbers n
+        self.read(&n)
+        return WHEN_FULL[n.when_full]
 
     def __repr__(self):
         return f"<Limit {self.name!r} {self.rate} of {self.table.name}>"

@@ -182,25 +182,28 @@ cdef class Table:
         return now
 
     cdef int claim_worker_row(self) except -1:
-        """Gives this process a row of counters: its own, a dead worker's, or the shared one."""
+        """Gives this process a row of counters: its own, a dead worker's, or the shared one.
+
+        At its first decision, not before: a master that decides nothing takes no row."""
         cdef uint64_t i, owner, own, pid = os.getpid()
         cdef counter_owner *row
+        cdef counter_owner *shared
+        cdef counter_owner *found
         if self.worker_row != NULL and self.worker_row_forks == process_forks:
             return 0
-        self.worker_row = layout_counter_row(self.base, &self.geometry, self.geometry.worker_rows)
-        self.worker_row_shared = True
-        self.worker_row_forks = process_forks
+        found = shared = layout_counter_row(self.base, &self.geometry, self.geometry.worker_rows)
         start = process_start_ticks(pid)
-        if not self.same_pids or start is None:
-            return 0
-        own = <uint64_t>start << OWNER_PID_BITS | pid
-        for i in range(self.geometry.worker_rows):
-            row = layout_counter_row(self.base, &self.geometry, i)
-            owner = load64_acquire(&row.owner)
-            if owner == own or (not _owner_lives(owner) and cas64(&row.owner, owner, own)):
-                self.worker_row = row
-                self.worker_row_shared = False
-                return 0
+        if self.same_pids and start is not None:
+            own = <uint64_t>start << OWNER_PID_BITS | pid
+            for i in range(self.geometry.worker_rows):
+                row = layout_counter_row(self.base, &self.geometry, i)
+                owner = load64_acquire(&row.owner)
+                if owner == own or (not _owner_lives(owner) and cas64(&row.owner, owner, own)):
+                    found = row
+                    break
+        self.worker_row_shared = found == shared
+        self.worker_row = found
+        self.worker_row_forks = process_forks
         return 0
 
     def limit(self, str name):
