@@ -105,9 +105,13 @@ class Segment:
         self.closed = True
         self.table.close()
         os.close(self._descriptor)
-        with suppress(OSError), _opened(self.path) as descriptor:
+        with suppress(OSError, posix_ipc.ExistentialError), _opened(self.path) as descriptor:
             ours = os.fstat(descriptor).st_ino == self._inode
             if ours and _lock(descriptor, USERS_BYTE, fcntl.F_WRLCK, wait=False):
+                # Whoever removes it holds this lock. Another may have done so before we got it,
+                # and the name may be a new segment's by now.
+                if os.fstat(descriptor).st_nlink == 0:
+                    return False
                 posix_ipc.unlink_shared_memory(self.posix_name)
                 return True
         return False

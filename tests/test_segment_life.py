@@ -91,6 +91,29 @@ def test_eight_that_create_at_once_share_one_table(
     assert files(path) == [], "the last one out removes it"
 
 
+def test_closing_late_leaves_the_segment_that_has_the_name_by_then(
+    segment_name: str, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = opened(segment_name)
+    successors: list[shmlimit.Limiter] = []
+    lock = segments._lock
+
+    def lock_late(descriptor: int, byte: int, kind: int, *, wait: bool) -> bool:
+        """Before the last user gets its lock, another has removed the name, and it is in use."""
+        monkeypatch.setattr(segments, "_lock", lock)
+        path.unlink()
+        successors.append(opened(segment_name))
+        return lock(descriptor, byte, kind, wait=wait)
+
+    monkeypatch.setattr(segments, "_lock", lock_late)
+    first.close()
+    (successor,) = successors
+    with successor, opened(segment_name) as again:
+        assert successor["a"].hit("x")
+        assert again["a"].peek("x", 0).remaining == BURST - 1
+    assert files(path) == []
+
+
 def come_and_go(name: str, starts: Barrier, turns: int) -> None:
     starts.wait(TIMEOUT_SECONDS)
     for _ in range(turns):
