@@ -214,8 +214,9 @@ def test_after_a_kill_of_all_the_next_start_goes_on_with_the_buckets(
 ) -> None:
     file.write_text(file.read_text().replace(f"{RATE_PER_S}/s burst {BURST}", "2/h"))
     with running(file, *HOOKS, "--workers", "2") as server:
+        server.process.send_signal(signal.SIGSTOP)  # it starts no new workers from here on
+        os.waitid(os.P_PID, server.process.pid, os.WSTOPPED | os.WNOWAIT)
         workers = workers_of(server)
-        server.process.send_signal(signal.SIGSTOP)  # it starts no new ones
         for worker in workers:
             os.kill(worker, signal.SIGKILL)
         wait_until(lambda: all(process_start_ticks(worker) is None for worker in workers))
