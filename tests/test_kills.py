@@ -6,7 +6,6 @@ import mmap
 import os
 import random
 import signal
-import struct
 from collections.abc import Iterator
 
 import pytest
@@ -31,13 +30,14 @@ class Book:
     GRANT = KEYS + 2
 
     def __init__(self) -> None:
-        self.memory = mmap.mmap(-1, 8 * (KEYS + 3))
+        # One store a number: struct.pack_into clears it first, and a kill in between loses it.
+        self.memory = memoryview(mmap.mmap(-1, 8 * (KEYS + 3))).cast("q")
 
     def read(self, i: int) -> int:
-        return int(struct.unpack_from("q", self.memory, 8 * i)[0])
+        return self.memory[i]
 
     def write(self, i: int, value: int) -> None:
-        struct.pack_into("q", self.memory, 8 * i, value)
+        self.memory[i] = value
 
     def decide(self, limit: shmlimit.Limit, key: int) -> None:
         self.write(0, key)
@@ -46,13 +46,14 @@ class Book:
         self.write(0, 0)
         self.write(self.DECISIONS, self.read(self.DECISIONS) + 1)
 
-    def grant(self, decisions: int) -> None:
-        self.write(self.GRANT, self.read(self.DECISIONS) + decisions)
+    def grant(self, decisions: int) -> int:
+        """That many from now on. Returns how many there were."""
+        made = self.read(self.DECISIONS)
+        self.write(self.GRANT, made + decisions)
+        return made
 
     def wait_for(self, decisions: int) -> None:
-        """Until there are so many more of them."""
-        until = self.read(self.DECISIONS) + decisions
-        while self.read(self.DECISIONS) < until:
+        while self.read(self.DECISIONS) < decisions:
             os.sched_yield()
 
     def wait_for_grant(self) -> None:
@@ -87,9 +88,8 @@ def test_kills_lose_only_what_was_in_flight(limiter: shmlimit.Limiter) -> None:
     for kill in range(KILLS + WORKERS):
         victim = draw.randrange(WORKERS) if kill < KILLS else kill - KILLS
         if kill < KILLS:
-            for book in books[:WORKERS]:
-                book.grant(GRANTED)
-            books[victim].wait_for(draw.randrange(WAITED))
+            made = [book.grant(GRANTED) for book in books[:WORKERS]]
+            books[victim].wait_for(made[victim] + draw.randrange(WAITED))
         os.kill(pids[victim], signal.SIGKILL)
         os.waitpid(pids[victim], 0)
         lost[books[victim].read(0)] += 1
