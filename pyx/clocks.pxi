@@ -40,8 +40,12 @@ def step(uint64_t state, uint64_t now, uint64_t interval_ticks, uint64_t toleran
          uint64_t cost):
     """One GCRA step, all in ticks: (allowed, state after, remaining cells, retry ticks).
 
-    For tests of the algorithm against exact values.
+    For tests of the algorithm against exact values. Raises ValueError for numbers that no limit has.
     """
+    if not 0 < interval_ticks <= tolerance_ticks:
+        raise ValueError(
+            f"interval_ticks must be 1..tolerance_ticks, not {interval_ticks} of {tolerance_ticks}"
+        )
     cdef gcra_outcome out = gcra_step(state, now, interval_ticks, tolerance_ticks, cost)
     return (bool(out.allowed), out.state,
             gcra_remaining(out.state, now, interval_ticks, tolerance_ticks), out.retry_ticks)

@@ -23,6 +23,8 @@ cdef class Limit:
     cdef public object key
 
     def __cinit__(self, Table table not None, uint64_t index, str name):
+        if index >= LIMIT_ROWS:
+            raise ValueError(f"a table has limits 0..{LIMIT_ROWS - 1}, not {index}")
         memset(&self.view, 0, sizeof(limit_view))
         self.view.row = layout_limit_row(table.base, &table.geometry, index)
         self.view.slots = table.slots

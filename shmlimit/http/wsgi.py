@@ -46,9 +46,7 @@ class RateLimitMiddleware:
                 f'{where}: no limit has a key, so no request would be limited; give one key = "ip"'
             )
         self._limits: list[tuple[Limit, KeyFunction]] = [
-            (self.limiter[limit.name], key_function(key))
-            for limit, key in keyed
-            if limit.mode != "off"
+            (self.limiter[limit.name], key_function(key)) for limit, key in keyed
         ]
         self._failures: set[type[Exception]] = set()  # kinds that were logged
 
