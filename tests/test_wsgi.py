@@ -182,11 +182,13 @@ def test_shadow_mode_lets_pass_and_counts(limiter_of: Open) -> None:
     assert limiter.counters()["a"]["shadow_denied"] == 2
 
 
-def test_a_limit_that_is_off_is_not_asked(limiter_of: Open) -> None:
-    app = RateLimitMiddleware(hello, limiter_of(a=by("a", "1/m", mode="off")))
+def test_a_limit_that_is_off_refuses_and_counts_nothing(limiter_of: Open) -> None:
+    limiter = limiter_of(a=by("a", "1/m", mode="off"))
+    app = RateLimitMiddleware(hello, limiter)
     responses = [Response(app) for _ in range(3)]
     assert [response.status for response in responses] == ["200 OK"] * 3
-    assert responses[0].environ[DECISIONS] == ()
+    assert all(response.environ[DECISIONS][0].allowed for response in responses)
+    assert limiter.counters()["a"] == dict.fromkeys(limiter.counters()["a"], 0)
 
 
 def test_without_a_keyed_limit_the_application_does_not_start(limiter_of: Open) -> None:
