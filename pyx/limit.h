@@ -13,14 +13,14 @@
 
 typedef struct {
     const limit_row *row;
-    uint64_t head;            /* of the copies below; 0 = make them anew */
+    uint64_t head;            /* of the copies below */
     siphash_state keyed;      /* the hash after secret and salt: each key goes on from here */
     limit_numbers numbers;
     slot_table slots;
     ticker clock;
     limit_counters *counters; /* this process's, or the shared row's */
     bool counters_shared;
-    uint32_t forks;           /* of this process when the counters were found */
+    uint32_t forks;           /* of this process when the copies were made */
 } limit_view;
 
 static inline bool limit_ready(const limit_view *v) {

@@ -29,10 +29,15 @@ cdef class Limit:
         self.view.row = layout_limit_row(table.base, &table.geometry, index)
         self.view.slots = table.slots
         self.view.clock = table.ticker
+        self.forget_copies()
         self.table = table
         self.index = index
         self.name = name
         self.key = None
+
+    cdef void forget_copies(self) noexcept:
+        """The next call makes them anew, whatever the row's head is by then."""
+        self.view.forks = ~process_forks
 
     cdef uint64_t read(self, limit_numbers *n) except 0:
         """The row's numbers and its head; the copies, while the row keeps changing."""

@@ -174,7 +174,7 @@ cdef class Table:
         cdef Limit limit
         self.closed = True
         for limit in self.limits.values():
-            limit.view.head = 0
+            limit.forget_copies()
 
     cdef uint64_t now(self) except? 0:
         cdef uint64_t now = ticker_now(&self.ticker)
