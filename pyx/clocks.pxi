@@ -40,7 +40,8 @@ def step(uint64_t state, uint64_t now, uint64_t interval_ticks, uint64_t toleran
          uint64_t cost):
     """One GCRA step, all in ticks: (allowed, state after, remaining cells, retry ticks).
 
-    For tests of the algorithm against exact values. Raises ValueError for numbers that no limit has.
+    For tests of the algorithm against exact values. Raises ValueError for numbers that no limit
+    has.
     """
     if not 0 < interval_ticks <= tolerance_ticks:
         raise ValueError(
