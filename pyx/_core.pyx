@@ -1,3 +1,4 @@
+# cython: auto_pickle=False
 """The compiled core: a table of buckets in shared memory, and the limits that decide on it.
 
 Reads top to bottom: clock and key -> Decision -> Table -> Limit. The protocol is in slots.h, the
@@ -29,7 +30,7 @@ from shmlimit.errors import (
     CostExceedsBurst, LimiterClosed, LimitNotFound, TableDamaged, TooManyLimits, WrongGeometry,
     WrongLayout, WrongMagic, WrongSize,
 )
-from shmlimit.process import process_start_ticks
+from shmlimit.process import process_lives, process_start_ticks
 from shmlimit.rate import Rate
 
 cdef extern from "slots.h" nogil:

@@ -1,9 +1,10 @@
 /* The clock: read once by the outermost call, and once more by a commit (rule C in slots.h).
  *
  * Ticks are sixteenths of a nanosecond since the segment's epoch, one scale for every limit, so
- * that a bucket keeps its meaning when its limit's rate changes. 63 bits last 18 years. A reading
- * from before the epoch, which only an injected clock can give, counts as tick 1: tick 0 is the
- * state of a slot never used, which has to be dead at every reading.
+ * that a bucket keeps its meaning when its limit's rate changes. Readings go up to 2^62, which is
+ * nine years after the segment was made, and stand still there. A reading from before the epoch,
+ * which only an injected clock can give, counts as tick 1: tick 0 is the state of a slot never used,
+ * which has to be dead at every reading.
  */
 #ifndef SHMLIMIT_CLOCK_H
 #define SHMLIMIT_CLOCK_H

@@ -33,6 +33,9 @@ cdef class Decision:
     def __init__(self):
         raise TypeError("a Decision is what Limit.hit returns; it is not made by hand")
 
+    def __reduce__(self):
+        raise TypeError("a Decision is not pickled: send what is needed of it, such as allowed")
+
     def __bool__(self):
         return self.allowed
 

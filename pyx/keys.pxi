@@ -36,14 +36,21 @@ cdef uint64_t cost_cells(object cost, uint64_t burst_cells, str name) except? 0:
         cells = PyLong_AsUnsignedLongLong(cost)
     except OverflowError:
         if cost < 0:
-            raise ValueError(f"a cost is a whole number of cells >= 0, not {cost}") from None
+            raise ValueError(
+                f"a cost is a whole number of cells >= 0, not {shown_int(cost)}"
+            ) from None
         cells = 0xffffffffffffffff
     if cells > burst_cells:
         raise CostExceedsBurst(
-            f"limit {name!r}: cost {cost} is more than the burst of {burst_cells}, so it can never "
-            f"be admitted; raise the burst or split the request"
+            f"limit {name!r}: cost {shown_int(cost)} is more than the burst of {burst_cells}, so "
+            f"it can never be admitted; raise the burst or split the request"
         )
     return cells
+
+
+cdef str shown_int(cost):
+    """Python refuses to write out an int of thousands of digits."""
+    return str(cost) if cost.bit_length() <= 1024 else f"of {cost.bit_length()} bits"
 
 
 def siphash13(bytes secret, bytes message):

@@ -42,10 +42,7 @@ cdef class Limit:
     cdef uint64_t read(self, limit_numbers *n) except 0:
         """The row's numbers and its head; the copies, while the row keeps changing."""
         cdef uint64_t head
-        if self.table.closed:
-            raise LimiterClosed(
-                f"limiter {self.table.name} was closed in this process; open it again"
-            )
+        self.table.require_open()
         head = row_read(self.view.row, n)
         if head == 0:
             head, n[0] = self.view.head, self.view.numbers
@@ -62,6 +59,7 @@ cdef class Limit:
         cdef uint64_t head = self.read(&n)
         cdef const segment_header *h = <const segment_header *>self.table.base
         self.table.claim_worker_row()
+        self.table.require_open()  # that opened files, so that others may have run
         self.view.numbers = n
         self.view.keyed = siphash_prefix(siphash_begin(h.secret[0], h.secret[1]), n.salt)
         self.view.counters = layout_counters(self.table.worker_row, self.index)
@@ -134,14 +132,18 @@ cdef class Limit:
         The clock is read once for the batch. Keys and cost are checked before anything is taken:
         when this raises for one of them, nothing was taken for any.
         """
-        cdef object batch = keys if type(keys) is list or type(keys) is tuple else list(keys)
-        cdef Py_ssize_t n = len(batch)
+        cdef object batch
+        cdef Py_ssize_t n
         cdef uint64_t cells
         cdef uint64_t *fps
+        if PyUnicode_Check(keys) or PyBytes_Check(keys):
+            raise TypeError(f"hit_many takes a collection of keys; for one key: [{keys!r}]")
+        batch = keys if type(keys) is list or type(keys) is tuple else list(keys)
         self.ready()
         cells = self.cells_of(cost)
         if self.view.numbers.mode == MODE_OFF:
             return [self.hit(key, cost) for key in batch]
+        n = len(batch)  # from here to the last key's hash nobody else runs and shortens it
         fps = <uint64_t *>PyMem_Malloc(max(n, 1) * sizeof(uint64_t))
         if fps == NULL:
             raise MemoryError()
@@ -194,7 +196,7 @@ cdef class Limit:
     def reset(self):
         """Forgets every key of this limit at once. The slots they held free themselves in time."""
         cdef limit_numbers n
-        with self.table.publisher():
+        with self.table.published():
             self.read(&n)
             n.salt = int.from_bytes(os.urandom(8), "little")
             row_publish(<limit_row *>self.view.row, &n)
@@ -222,4 +224,11 @@ cdef class Limit:
         return WHEN_FULL[n.when_full]
 
     def __repr__(self):
-        return f"<Limit {self.name!r} {self.rate} of {self.table.name}>"
+        told = "closed" if self.table.closed else self.rate
+        return f"<Limit {self.name!r} {told} of {self.table.name}>"
+
+    def __reduce__(self):
+        raise TypeError(
+            f"a Limit is not pickled: open the limiter by name in the other process and take "
+            f"limiter[{self.name!r}] there"
+        )

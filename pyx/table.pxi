@@ -170,11 +170,25 @@ cdef class Table:
         PyBuffer_Release(&self.view)
 
     def close(self):
-        """Every later call on a limit of this table raises LimiterClosed."""
+        """Every later call on a limit of this table raises LimiterClosed. The memory is given back
+        with the last Limit."""
         cdef Limit limit
         self.closed = True
         for limit in self.limits.values():
             limit.forget_copies()
+        self.limits = {}
+        self.publisher = None
+
+    cdef int require_open(self) except -1:
+        if self.closed:
+            raise LimiterClosed(f"limiter {self.name} was closed in this process; open it again")
+        return 0
+
+    cdef object published(self):
+        """The context in which limits are published."""
+        publisher = self.publisher
+        self.require_open()
+        return publisher()
 
     cdef uint64_t now(self) except? 0:
         cdef uint64_t now = ticker_now(&self.ticker)
@@ -256,7 +270,7 @@ cdef class Table:
         n.mode, n.when_full = MODES.index(mode), WHEN_FULL.index(when_full)
         if not numbers_valid(&n):
             raise ValueError(f"{rate} cannot be expressed in 63 bits of ticks")
-        with self.publisher():
+        with self.published():
             for i in range(LIMIT_ROWS):
                 row = layout_limit_row(self.base, &self.geometry, i)
                 if row_head(row) == 0:
@@ -339,6 +353,5 @@ cdef class Table:
 
 
 cdef bint _owner_lives(uint64_t owner) except? True:
-    if owner == 0:
-        return False
-    return process_start_ticks(owner & ((1 << OWNER_PID_BITS) - 1)) == owner >> OWNER_PID_BITS
+    return owner != 0 and process_lives(owner & ((1 << OWNER_PID_BITS) - 1),
+                                        owner >> OWNER_PID_BITS)

@@ -8,11 +8,11 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
+from typing import NoReturn
 
 from shmlimit import segment as segments
 from shmlimit._core import CheckReport, Limit
 from shmlimit.config import Config, LimitConfig, TableConfig
-from shmlimit.errors import LimiterClosed
 from shmlimit.rate import Rate
 from shmlimit.segment import Clock
 from shmlimit.share import Share
@@ -27,7 +27,8 @@ class Limiter:
     """The limits of one host: one table in shared memory for all processes that name it.
 
     The first process makes the segment, the others attach to it; forked workers inherit it. When
-    the last one closes it or exits, it is removed.
+    the last one closes it or exits, it is removed. A process that is killed, or left by os._exit,
+    removes nothing: if it was the last, the next start takes the segment over, with its buckets.
 
     - name: 1 to 200 letters, digits, '_', '.', '-'
     - keys: the most live keys expected, over all limits; 32 bytes each are reserved
@@ -87,11 +88,16 @@ class Limiter:
             config = Config(table, config.limits, config.path)
         limiter = cls.__new__(cls)
         limiter._open(config, clock, owner, replace=True)
-        return limiter
+        known = _open_limiters[config.table.name]
+        if known is not limiter:  # another thread was faster
+            limiter.close()
+        return known
 
     def _open(
         self, config: Config, clock: Clock | None, owner: int | None, *, replace: bool
     ) -> None:
+        if clock is not None and not callable(clock):
+            raise TypeError(f"clock: accepted is a callable that gives nanoseconds, not {clock!r}")
         table = config.table
         self.name = table.name
         self.config = config
@@ -112,10 +118,12 @@ class Limiter:
         share = Share.of(limit.rate, hosts=1)
         table.publish(limit.name, limit.rate, share, limit.mode, limit.when_full, replace)
         running = table.limit(limit.name)
-        if running.rate != limit.rate:
+        runs = f"{running.rate}, {running.mode}, {running.when_full} when full"
+        asked = f"{limit.rate}, {limit.mode}, {limit.when_full} when full"
+        if runs != asked:
             log.warning(
                 "limit %s of segment %s runs at %s, set by another process, not at %s",
-                limit.name, self._segment.path, running.rate, limit.rate,
+                limit.name, self._segment.path, runs, asked,
             )  # fmt: skip
         running.key = limit.key
         self._limits[limit.name] = running
@@ -128,7 +136,7 @@ class Limiter:
     @property
     def size_bytes(self) -> int:
         """What the segment takes of /dev/shm."""
-        return self._segment.table.header.segment_bytes
+        return self._segment.header.segment_bytes
 
     def __getitem__(self, name: str) -> Limit:
         """The limit of that name. Raises LimitNotFound."""
@@ -149,18 +157,15 @@ class Limiter:
 
     def check(self) -> CheckReport:
         """Walks the whole table and asserts its structure. Raises TableDamaged with evidence."""
-        self._require_open()
         return self._segment.table.check()
 
     def counters(self) -> dict[str, dict[str, int]]:
         """Counts by limit over all workers: allowed, denied, cells, shadow_denied, contended,
         evicted, full_denied, full_allowed. They never fall while the segment lives."""
-        self._require_open()
         return self._segment.table.counters()
 
     def worker_counters(self) -> dict[int, dict[str, dict[str, int]]]:
         """The same by the pid that counts in each row now; 0 is the row that workers share."""
-        self._require_open()
         return self._segment.table.worker_counters()
 
     def close(self) -> None:
@@ -168,11 +173,14 @@ class Limiter:
         atexit.unregister(self.close)
         if _open_limiters.get(self.name) is self:
             del _open_limiters[self.name]
+        self._limits = {}
         self._segment.close()
 
-    def _require_open(self) -> None:
-        if self._segment.closed:
-            raise LimiterClosed(f"limiter {self.name!r} was closed in this process; open it again")
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"a Limiter is neither pickled nor copied: open it by name in the other process, with "
+            f"shmlimit.Limiter({self.name!r}, ...) or Limiter.from_config()"
+        )
 
     def __enter__(self) -> Limiter:
         return self
@@ -186,7 +194,8 @@ class Limiter:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<Limiter {self.name!r} {', '.join(self)}>"
+        told = "closed" if self._segment.closed else ", ".join(self)
+        return f"<Limiter {self.name!r} {told}>"
 
 
 def _limit_config(name: str, value: str | Rate | LimitConfig) -> LimitConfig:

@@ -4,27 +4,20 @@ Creation: a file under a temporary name, its memory reserved with posix_fallocat
 is then an error here, not a SIGBUS in a worker later), header written, given to the workers' user,
 and only then linked to its name. Whoever finds the name finds a finished segment.
 
-Locks are open-file-description byte locks on a descriptor of its own; the kernel drops them when
-the last process that inherited it is gone, however it died. No request ever takes one.
-
-    byte 1   held exclusively by a publisher of limits, while it publishes
-    byte 2   held shared by every user, forked workers included: when nobody is left, the last to
-             go removes the name
+lock.py says what its locks mean.
 """
 
 from __future__ import annotations
 
 import errno
-import fcntl
 import mmap
 import os
 import re
 import secrets
 import stat
-import struct
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 
 import posix_ipc
 
@@ -44,30 +37,64 @@ from shmlimit.errors import (
     WrongGeometry,
     WrongSize,
 )
+from shmlimit.lock import (
+    EXCLUSIVE,
+    PUBLISHER_BYTE,
+    SHARED,
+    USERS_BYTE,
+    lock_within,
+    opened,
+    try_lock,
+    unlock,
+)
 from shmlimit.process import boot_id, namespace_inode
 
 DIRECTORY = "/dev/shm"
-PUBLISHER_BYTE = 1
-USERS_BYTE = 2
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,200}", re.ASCII)
 # Tick 0 lies this far before creation: a clock that tests turn back a little stays above it.
 EPOCH_MARGIN_NS = 1_000_000_000
-TEMPORARY = ".tmp-"
+PUBLISHER_WAIT_S = 10.0  # publishing takes microseconds
+UID_NONE = 0xFFFFFFFF  # chown's "leave as it is"
+SETTLE_S = 10.0  # for a name that others make and remove all the time
 REMOVAL = "if nothing uses it, remove {path} and start again"
+REMEDIES = {  # by errno
+    errno.ENOENT: f"mount a tmpfs at {DIRECTORY}",
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+    errno.ENFILE: "raise the system's limit of open files (fs.file-max)",
+    errno.ENOMEM: "lower `keys`, or raise the limit of address space (ulimit -v)",
+    errno.ENOSPC: f"free or enlarge {DIRECTORY}: its space or its inodes are used up",
+    errno.EFBIG: "lower `keys`, or raise the limit of file size (ulimit -f)",
+}
 
 Clock = Callable[[], int]
 
 
 def segment_name(name: str, owner: int) -> str:
-    """The POSIX name of a limiter's segment: one namespace a user, so that none squats another's.
+    """The POSIX name of a limiter's segment: one namespace a user, so that users do not meet by
+    accident. A stranger's file of that name is refused when it is attached.
 
-    `owner` is the uid of the workers. Raises ConfigError for a name that a file cannot bear.
+    `owner` is the uid of the workers. Raises ConfigError for a name that a file cannot bear, and
+    for what is no uid.
     """
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise ConfigError(
             f"segment name {name!r}: accepted are 1 to 200 letters, digits, '_', '.' and '-'"
         )
+    if not isinstance(owner, int) or isinstance(owner, bool) or not 0 <= owner < UID_NONE:
+        raise ConfigError(
+            f"owner {owner!r}: accepted is the number of a user, such as os.geteuid() or "
+            f"pwd.getpwnam('www-data').pw_uid"
+        )
     return f"/shmlimit.{owner}.{name}"
+
+
+def temporary_name(posix_name: str) -> str:
+    """A name that no segment can have, for one that is being made."""
+    return f"{_temporary_prefix(posix_name)}{secrets.token_hex(8)}"
+
+
+def _temporary_prefix(posix_name: str) -> str:
+    return f"/shmlimit-tmp{posix_name.removeprefix('/shmlimit')}."
 
 
 class Segment:
@@ -77,11 +104,18 @@ class Segment:
         self.posix_name = posix_name
         self.path = DIRECTORY + posix_name
         self._inode = os.fstat(descriptor).st_ino
-        self._descriptor = descriptor  # carries the locks, never mapped
+        self._descriptor = descriptor  # carries the users' lock, never mapped
         self.closed = False
-        self.table = _core.Table(
+        self._table: _core.Table | None = _core.Table(
             mapping, posix_name, self.publisher_lock, clock, namespace_inode("pid")
         )
+        self.header = self._table.header
+
+    @property
+    def table(self) -> _core.Table:
+        if self._table is None:
+            raise self._lost(None)
+        return self._table
 
     @contextmanager
     def publisher_lock(self) -> Iterator[None]:
@@ -90,24 +124,52 @@ class Segment:
         A descriptor of its own: forked processes share the one that counts users, and a lock on
         that would not keep them apart.
         """
-        if self.closed:  # the descriptor's number may be another file's by now
-            raise LimiterClosed(
+        with ExitStack() as stack:
+            try:
+                descriptor = stack.enter_context(opened(f"/proc/self/fd/{self._descriptor}"))
+            except OSError as error:
+                raise self._lost(error) from error
+            if self.closed or not self._is_ours(descriptor):
+                raise self._lost(None)
+            if not lock_within(descriptor, PUBLISHER_BYTE, EXCLUSIVE, PUBLISHER_WAIT_S):
+                raise SegmentError(
+                    f"segment {self.path}: somebody has been publishing limits for "
+                    f"{PUBLISHER_WAIT_S:g} s: a process that was stopped (continue or end it), or "
+                    f"a signal handler of this one that publishes while it publishes"
+                )
+            # Given back by hand: a child that was forked meanwhile would keep it.
+            stack.callback(unlock, descriptor, PUBLISHER_BYTE)
+            yield
+
+    def _lost(self, error: OSError | None) -> Exception:
+        if self.closed:
+            return LimiterClosed(
                 f"limiter {self.posix_name} was closed in this process; open it again"
             )
-        with _opened(f"/proc/self/fd/{self._descriptor}") as descriptor:
-            _lock(descriptor, PUBLISHER_BYTE, fcntl.F_WRLCK, wait=True)
-            yield
+        return SegmentError(
+            f"segment {self.path}: its descriptor cannot be used "
+            f"({error or 'it is another file'}): keep descriptors open when daemonizing, keep "
+            f"/proc mounted, and when the process changes its user give that uid as `owner`"
+        )
+
+    def _is_ours(self, descriptor: int) -> bool:
+        """Whether a descriptor is still this segment's: others may have closed and reused it."""
+        try:
+            return os.fstat(descriptor).st_ino == self._inode
+        except OSError:
+            return False
 
     def close(self) -> bool:
         """Lets go of the segment; removes its name when nobody else uses it. True if removed."""
         if self.closed:
             return False
         self.closed = True
-        self.table.close()
-        os.close(self._descriptor)
-        with suppress(OSError, posix_ipc.ExistentialError), _opened(self.path) as descriptor:
-            ours = os.fstat(descriptor).st_ino == self._inode
-            if ours and _lock(descriptor, USERS_BYTE, fcntl.F_WRLCK, wait=False):
+        table, self._table = self.table, None  # the memory goes with the last Limit
+        table.close()
+        if self._is_ours(self._descriptor):
+            os.close(self._descriptor)
+        with suppress(OSError, posix_ipc.ExistentialError), opened(self.path) as descriptor:
+            if self._is_ours(descriptor) and try_lock(descriptor, USERS_BYTE, EXCLUSIVE):
                 # Whoever removes it holds this lock. Another may have done so before we got it,
                 # and the name may be a new segment's by now.
                 if os.fstat(descriptor).st_nlink == 0:
@@ -123,30 +185,31 @@ def create(name: str, owner: int, keys: int, workers: int, clock: Clock | None) 
     lines = _core.lines_for(keys)
     size_bytes = _core.segment_bytes(lines, workers)
     _remove_leftovers(posix_name)
-    temporary = f"{posix_name}{TEMPORARY}{secrets.token_hex(8)}"
-    memory = posix_ipc.SharedMemory(temporary, posix_ipc.O_CREX, mode=0o600)
-    os.fchmod(memory.fd, 0o600)  # whatever the umask says: it is opened by its name next
-    descriptor = _open(DIRECTORY + temporary)
-    try:
-        try:
-            _lock(descriptor, USERS_BYTE, fcntl.F_RDLCK, wait=False)
-            _reserve(memory.fd, size_bytes, posix_name)
-            mapping = mmap.mmap(memory.fd, size_bytes)
-            _core.format_segment(
-                mapping, _new_header(lines, workers, size_bytes, clock), secrets.token_bytes(16)
-            )
-            if owner != os.geteuid():
-                os.fchown(memory.fd, owner, -1)
-        finally:
-            memory.close_fd()
+    temporary = temporary_name(posix_name)
+    with ExitStack() as always, ExitStack() as undo:
+        memory = posix_ipc.SharedMemory(temporary, posix_ipc.O_CREX, mode=0o600)
+        always.callback(_unlink_if_there, temporary)
+        always.callback(memory.close_fd)
+        os.fchmod(memory.fd, 0o600)  # whatever the umask says: it is opened by its name next
+        descriptor = _open(DIRECTORY + temporary)
+        undo.callback(os.close, descriptor)
+        try_lock(descriptor, USERS_BYTE, SHARED)
+        _reserve(memory.fd, size_bytes, posix_name)
+        mapping = mmap.mmap(memory.fd, size_bytes)
+        _core.format_segment(
+            mapping, _new_header(lines, workers, size_bytes, clock), secrets.token_bytes(16)
+        )
+        if owner != os.geteuid():
+            os.fchown(memory.fd, owner, -1)
+        segment = Segment(posix_name, descriptor, mapping, clock)
         os.link(DIRECTORY + temporary, DIRECTORY + posix_name)
-        return Segment(posix_name, descriptor, mapping, clock)
-    except BaseException:
-        os.close(descriptor)
-        raise
-    finally:
-        with suppress(posix_ipc.ExistentialError):
-            posix_ipc.unlink_shared_memory(temporary)
+        undo.pop_all()
+        return segment
+
+
+def _unlink_if_there(posix_name: str) -> None:
+    with suppress(posix_ipc.ExistentialError):
+        posix_ipc.unlink_shared_memory(posix_name)
 
 
 def attach(name: str, owner: int, clock: Clock | None) -> Segment:
@@ -183,7 +246,7 @@ def attach(name: str, owner: int, clock: Clock | None) -> Segment:
     try:
         if os.fstat(descriptor).st_ino != inode:
             raise SegmentNotFound(f"segment {path} was replaced while it was attached")
-        locked = _lock(descriptor, USERS_BYTE, fcntl.F_RDLCK, wait=False)
+        locked = try_lock(descriptor, USERS_BYTE, SHARED)
         if not locked or os.fstat(descriptor).st_nlink == 0:
             raise SegmentNotFound(f"segment {path} is being removed by its last user")
         return Segment(posix_name, descriptor, mapping, clock)
@@ -201,15 +264,18 @@ def create_or_attach(
     rows are taken as they are: processes that find none share one.
     """
     with _explained(name, owner):
-        for _ in range(16):
+        deadline_s = time.monotonic() + SETTLE_S
+        while time.monotonic() < deadline_s:
             try:
                 segment = attach(name, owner, clock)
             except SegmentNotFound:
                 # Another process was faster, or swept our file before we had locked it: look again.
                 with suppress(FileExistsError, FileNotFoundError):
                     return create(name, owner, keys, workers, clock)
+                os.stat(DIRECTORY)  # without it the error is another one
+                time.sleep(0.001)
                 continue
-            header = segment.table.header
+            header = segment.header
             if header.lines != _core.lines_for(keys):
                 segment.close()
                 raise WrongGeometry(
@@ -217,7 +283,10 @@ def create_or_attach(
                     f"stop the servers that use it; {REMOVAL.format(path=segment.path)}"
                 )
             return segment
-        raise SegmentError(f"segment {name!r} kept appearing and disappearing; try again")
+        raise SegmentError(
+            f"segment {name!r} kept appearing and disappearing for {SETTLE_S:g} s: processes "
+            f"that open and close it all the time keep others out; keep one of them open"
+        )
 
 
 @contextmanager
@@ -228,10 +297,15 @@ def _explained(name: str, owner: int) -> Iterator[None]:
     except SegmentError:
         raise
     except (OSError, posix_ipc.Error) as error:
+        number = error.errno if isinstance(error, OSError) else None
+        remedy = REMEDIES.get(
+            number or 0,
+            f"{DIRECTORY} must be a directory that uid {os.geteuid()} may write to, and only root "
+            f"may make segments for another uid (here {owner})",
+        )
+        posix_name = segment_name(name, owner)
         raise SegmentError(
-            f"segment {segment_name(name, owner)} cannot be made or opened: {error}; {DIRECTORY} "
-            f"must be a directory that uid {os.geteuid()} may write to, and only root may make "
-            f"segments for another uid (here {owner})"
+            f"segment {posix_name} cannot be made or opened: {error}; {remedy}"
         ) from error
 
 
@@ -252,10 +326,11 @@ def _new_header(lines: int, workers: int, size_bytes: int, clock: Clock | None) 
 
 def _remove_leftovers(posix_name: str) -> None:
     """Removes what creators of this segment left that were killed before it had its name."""
+    ours = re.compile(re.escape(_temporary_prefix(posix_name)[1:]) + "[0-9a-f]{16}")
     for entry in os.scandir(DIRECTORY):
-        if entry.name.startswith(posix_name[1:] + TEMPORARY):
-            with suppress(OSError), _opened(entry.path) as descriptor:
-                if _lock(descriptor, USERS_BYTE, fcntl.F_WRLCK, wait=False):
+        if ours.fullmatch(entry.name):
+            with suppress(OSError), opened(entry.path) as descriptor:
+                if try_lock(descriptor, USERS_BYTE, EXCLUSIVE):
                     os.unlink(entry.path)
 
 
@@ -264,7 +339,7 @@ def _reserve(descriptor: int, size_bytes: int, posix_name: str) -> None:
     try:
         os.posix_fallocate(descriptor, 0, size_bytes)
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.ENOMEM, errno.EFBIG):
+        if error.errno not in (errno.ENOSPC, errno.ENOMEM):
             raise
         space = os.statvfs(DIRECTORY)
         free_mib = space.f_bavail * space.f_frsize / 2**20
@@ -314,27 +389,3 @@ def _refuse_header(header: _core.Header, path: str) -> None:
 
 def _open(path: str) -> int:
     return os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
-
-
-@contextmanager
-def _opened(path: str) -> Iterator[int]:
-    # O_NOFOLLOW would refuse /proc/self/fd, whose entries are links
-    flags = os.O_RDWR | os.O_CLOEXEC | (0 if path.startswith("/proc/") else os.O_NOFOLLOW)
-    descriptor = os.open(path, flags)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def _lock(descriptor: int, byte: int, kind: int, *, wait: bool) -> bool:
-    """Takes one byte's open-file-description lock; False when another has it and wait is not set.
-
-    struct flock: type, whence, start, length, pid (0 for these locks), padded.
-    """
-    command = fcntl.F_OFD_SETLKW if wait else fcntl.F_OFD_SETLK
-    try:
-        fcntl.fcntl(descriptor, command, struct.pack("hhqqi4x", kind, os.SEEK_SET, byte, 1, 0))
-    except (BlockingIOError, PermissionError):
-        return False
-    return True

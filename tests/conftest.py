@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import itertools
 import os
 import shutil
@@ -11,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from shmlimit.segment import DIRECTORY, USERS_BYTE, _lock, _opened
+from shmlimit.lock import EXCLUSIVE, USERS_BYTE, opened, try_lock
+from shmlimit.segment import DIRECTORY
 
 _numbers = itertools.count()
 
@@ -42,7 +42,7 @@ def segment_name() -> Iterator[str]:
     name = f"test-{os.getpid()}-{worker}-{next(_numbers):05}"
     yield name
     leaked = []
-    for path in Path(DIRECTORY).glob(f"shmlimit.*.{name}*"):
+    for path in Path(DIRECTORY).glob(f"shmlimit*.{name}*"):
         if not _in_use(path):
             leaked.append(str(path))
         if path.is_dir() and not path.is_symlink():
@@ -55,7 +55,7 @@ def segment_name() -> Iterator[str]:
 def _in_use(path: Path) -> bool:
     """Whether a process has that segment open, this one included."""
     try:
-        with _opened(str(path)) as descriptor:
-            return not _lock(descriptor, USERS_BYTE, fcntl.F_WRLCK, wait=False)
+        with opened(str(path)) as descriptor:
+            return not try_lock(descriptor, USERS_BYTE, EXCLUSIVE)
     except OSError:  # not a file that a limiter could use
         return False

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from typing import Any
 
 import pytest
@@ -36,3 +38,26 @@ def test_a_limit_has_a_row_of_its_table(segment_name: str) -> None:
         unused = shmlimit.Limit(table, 255, "c")  # type: ignore[call-arg]
         with pytest.raises(shmlimit.TableDamaged):
             unused.hit("x")
+
+
+def test_nothing_of_it_is_pickled_or_copied(segment_name: str) -> None:
+    with shmlimit.Limiter(segment_name, keys=100, a="1/s") as limiter:
+        things: list[Any] = [limiter, limiter["a"], limiter["a"].hit("x")]
+        for thing in things:
+            with pytest.raises(TypeError, match="pickled"):
+                pickle.dumps(thing)
+            with pytest.raises(TypeError, match="pickled"):
+                copy.copy(thing)
+            assert not hasattr(thing, "__setstate_cython__")
+
+
+def test_a_closed_limit_still_has_a_repr(segment_name: str) -> None:
+    limiter = shmlimit.Limiter(segment_name, keys=100, a="1/s")
+    limit = limiter["a"]
+    assert "1/s" in repr(limit)
+    limiter.close()
+    assert repr(limit) == f"<Limit 'a' closed of {limit_path(limiter)}>"
+
+
+def limit_path(limiter: shmlimit.Limiter) -> str:
+    return f"/{limiter.path.name}"

@@ -15,6 +15,7 @@ import pytest
 import shmlimit
 from shmlimit import segment as segments
 from shmlimit.errors import SegmentError
+from shmlimit.lock import try_lock
 from tests.conftest import Clock
 
 fork = multiprocessing.get_context("fork")
@@ -61,7 +62,9 @@ def forked() -> Iterator[Callable[[Callable[[], None]], int]]:
 
 
 def files(path: Path) -> list[str]:
-    return sorted(file.name for file in path.parent.glob(f"{path.name}*"))
+    """The segment, and what is being made for it."""
+    suffix = path.name.removeprefix("shmlimit")
+    return sorted(file.name for file in path.parent.glob(f"shmlimit*{suffix}*"))
 
 
 def racing(name: str, starts: Barrier, ends: Barrier, admitted: multiprocessing.Queue[int]) -> None:
@@ -96,16 +99,16 @@ def test_closing_late_leaves_the_segment_that_has_the_name_by_then(
 ) -> None:
     first = opened(segment_name)
     successors: list[shmlimit.Limiter] = []
-    lock = segments._lock
+    lock = try_lock
 
-    def lock_late(descriptor: int, byte: int, kind: int, *, wait: bool) -> bool:
+    def lock_late(descriptor: int, byte: int, kind: int) -> bool:
         """Before the last user gets its lock, another has removed the name, and it is in use."""
-        monkeypatch.setattr(segments, "_lock", lock)
+        monkeypatch.setattr(segments, "try_lock", lock)
         path.unlink()
         successors.append(opened(segment_name))
-        return lock(descriptor, byte, kind, wait=wait)
+        return lock(descriptor, byte, kind)
 
-    monkeypatch.setattr(segments, "_lock", lock_late)
+    monkeypatch.setattr(segments, "try_lock", lock_late)
     first.close()
     (successor,) = successors
     with successor, opened(segment_name) as again:
@@ -138,15 +141,15 @@ def test_a_segment_removed_while_it_is_attached_is_not_used(
 ) -> None:
     """Its last user goes between the moment it is found and the moment it is held."""
     first = opened(segment_name)
-    real = segments._lock
+    real = try_lock
 
-    def lock_late(*args: int, wait: bool) -> bool:
-        monkeypatch.setattr(segments, "_lock", real)
+    def lock_late(*args: int) -> bool:
+        monkeypatch.setattr(segments, "try_lock", real)
         first.close()
         assert not path.exists()
-        return real(*args, wait=wait)
+        return real(*args)
 
-    monkeypatch.setattr(segments, "_lock", lock_late)
+    monkeypatch.setattr(segments, "try_lock", lock_late)
     with opened(segment_name) as second:
         assert path.stat().st_ino == os.stat(second.path).st_ino
         assert path.stat().st_nlink == 1
@@ -213,7 +216,7 @@ def test_a_creator_killed_midway_leaves_only_what_the_next_one_sweeps(
         assert os.waitstatus_to_exitcode(os.waitpid(creator, 0)[1]) == -signal.SIGKILL
         assert not path.exists()
         (left,) = files(path)  # and the one before is gone
-        assert left.startswith(f"{path.name}{segments.TEMPORARY}")
+        assert left.startswith("shmlimit-tmp.")
     with opened(segment_name) as limiter:
         assert files(path) == [path.name]
         assert limiter["a"].hit("x").remaining == BURST - 1
@@ -251,11 +254,14 @@ def test_a_creator_at_work_is_not_swept_and_comes_second(
 
 
 def test_leftovers_of_other_names_are_left_alone(segment_name: str, path: Path) -> None:
-    other = path.with_name(f"{path.name}-2{segments.TEMPORARY}00")
-    other.write_bytes(b"")
+    temporary = segments.temporary_name(f"/{path.name}-2")[1:]
+    others = [path.with_name(temporary), path.with_name(f"{path.name}.tmp-0123456789abcdef")]
+    for other in others:
+        other.write_bytes(b"")
     with opened(segment_name):
-        assert other.exists()
-    other.unlink()
+        assert all(other.exists() for other in others)
+    for other in others:
+        other.unlink()
 
 
 @pytest.mark.parametrize("umask", [0, 0o777, 0o277, 0o022])

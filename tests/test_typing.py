@@ -18,7 +18,6 @@ pytestmark = pytest.mark.skipif(
 
 # What Cython makes of classes, and what only the compiled module has.
 ALLOWED = r"""
-shmlimit\._core(\.\w+)?\.__(reduce|setstate)_cython__  # pickling helpers, not for users
 shmlimit\._core\.__test__  # for doctest
 shmlimit\._core\.Decision\.__init__  # never returns, whatever it is given
 shmlimit\._core\.Table\.__init__  # the parameters are those of __cinit__, which shows none
