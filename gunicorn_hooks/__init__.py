@@ -81,7 +81,7 @@ def _wait_for(pids: Iterable[int]) -> None:
     it counts as a user of the table, which would then be left behind."""
     deadline_s = time.monotonic() + KILLED_WORKERS_WAIT_S
     for pid in list(pids):
-        with suppress(ProcessLookupError):
+        with suppress(OSError, AttributeError):  # gone already, or no pidfd_open here
             descriptor = os.pidfd_open(pid)
             try:
                 ended = select.poll()

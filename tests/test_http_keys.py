@@ -51,7 +51,10 @@ def test_what_is_no_address_shares_one_key(address: str) -> None:
     assert address_key(address) == NO_ADDRESS
 
 
-@pytest.mark.parametrize("environ", [{}, {"REMOTE_ADDR": ""}, {"REMOTE_ADDR": None}])
+@pytest.mark.parametrize(
+    "environ",
+    [{"REMOTE_ADDR": odd} for odd in ("", None, b"203.0.113.7", ("203.0.113.7", 80))] + [{}],
+)
 def test_a_peer_without_an_address_shares_one_key(environ: dict[str, object]) -> None:
     assert key_function("ip")(environ) == NO_ADDRESS
 
@@ -95,3 +98,9 @@ def test_no_header_is_the_key_of_an_address(written: str) -> None:
 def test_an_unknown_kind_of_key_is_refused_with_what_is_accepted(counted: str) -> None:
     with pytest.raises(ValueError, match="accepted: 'ip' or 'header:NAME'"):
         key_function(counted)
+
+
+@pytest.mark.parametrize("odd", [None, b"secret", 5, "", "  "])
+def test_a_header_that_is_no_text_counts_by_address(odd: object) -> None:
+    environ = {"REMOTE_ADDR": "203.0.113.7", "HTTP_X_API_KEY": odd}
+    assert key_function("header:X-Api-Key")(environ) == b"ip:203.0.113.7"

@@ -33,7 +33,8 @@ def key_function(counted: str) -> KeyFunction:
 
 
 def ip_key(environ: dict[str, Any]) -> bytes:
-    return address_key(environ.get("REMOTE_ADDR") or "")
+    address = environ.get("REMOTE_ADDR")
+    return address_key(address) if isinstance(address, str) else NO_ADDRESS
 
 
 def address_key(address: str) -> bytes:
@@ -57,7 +58,9 @@ def _header_key(header: str) -> KeyFunction:
 
     def header_key(environ: dict[str, Any]) -> bytes:
         # WSGI strings hold bytes as latin-1; whatever else a server puts there must not fail
-        value = environ.get(variable, "").encode("latin-1", "backslashreplace").strip()
-        return b"h:" + value if value else ip_key(environ)
+        value = environ.get(variable)
+        if not isinstance(value, str) or not value.strip():
+            return ip_key(environ)
+        return b"h:" + value.strip().encode("latin-1", "backslashreplace")
 
     return header_key
