@@ -7,7 +7,6 @@ import socket
 import threading
 import time
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Self
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: demo\r\nConnection: close\r\n\r\n"
@@ -74,12 +73,7 @@ class Clients:
             thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stopped.set()
         for thread in self._threads:
             thread.join()

@@ -7,7 +7,6 @@ import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import NoReturn
 
 from shmlimit import segment as segments
@@ -185,12 +184,7 @@ class Limiter:
     def __enter__(self) -> Limiter:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
