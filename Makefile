@@ -56,8 +56,9 @@ $(INSTALLED): pyproject.toml setup.py
 	@$(PYTHON) -c 'import os, sysconfig; open(os.path.join(sysconfig.get_path("include"), "Python.h"))' 2>/dev/null || { \
 	    echo "the C headers of $(PYTHON) are missing: install them (Debian: apt install python3-dev)" >&2; \
 	    exit 1; }
-	@command -v "$${CC:-cc}" >/dev/null || { \
-	    echo "no C compiler: install one (Debian: apt install gcc), or name one: make CC=clang" >&2; \
+	@command -v $(firstword $(CC)) >/dev/null || { \
+	    echo "no C compiler: $(firstword $(CC)) is not found; install one (Debian: apt install gcc)," \
+	        "or name one: make CC=clang" >&2; \
 	    exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q --disable-pip-version-check "setuptools>=77" "Cython>=3.1"

@@ -11,6 +11,9 @@ SHMLIMIT_BUILD chooses the kind of build, words joined by commas:
 
 import os
 import platform
+import shlex
+import shutil
+import sysconfig
 from glob import glob
 
 from Cython.Build import cythonize
@@ -28,13 +31,20 @@ unknown = [word for word in chosen if word not in KINDS]
 if unknown:
     raise SystemExit(f"SHMLIMIT_BUILD: {unknown} unknown; accepted: {', '.join(KINDS)}")
 
-compile_args = ["-std=gnu11", "-O3", "-Wall", "-Wextra", "-Wno-unused-parameter"]
+compile_args = ["-std=gnu11", "-O3", "-g0", "-Wall", "-Wextra", "-Wno-unused-parameter"]
 link_args: list[str] = []
 if platform.machine() in ("x86_64", "AMD64"):
     compile_args.append("-mcx16")
 for word in chosen:
     compile_args += KINDS[word][0]
     link_args += KINDS[word][1]
+
+compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")[0]
+if shutil.which(compiler) is None:
+    raise SystemExit(
+        f"shmlimit needs a C compiler, and {compiler} is not found: install one (Debian: apt "
+        f"install gcc), or name one in CC"
+    )
 
 core = Extension(
     "shmlimit._core",

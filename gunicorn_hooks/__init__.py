@@ -29,7 +29,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from shmlimit.config import ENVIRONMENT_VARIABLE
+from shmlimit.config import ENVIRONMENT_VARIABLE, LimitConfig
 from shmlimit.errors import ShmlimitError
 from shmlimit.limiter import Limiter
 
@@ -71,9 +71,16 @@ def _open(server: Arbiter) -> None:
     except (ShmlimitError, OSError) as error:
         server.log.error("shmlimit: the server does not start without its limits: %s", error)
         sys.exit(1)
-    limits = ", ".join(f"{limit.name} {limit.rate}" for limit in _limiter.config.limits)
+    limits = "; ".join(map(_told, _limiter.config.limits))
     size_mib = _limiter.size_bytes / 2**20
     server.log.info("shmlimit: %s (%.1f MiB): %s", _limiter.path, size_mib, limits)
+
+
+def _told(limit: LimitConfig) -> str:
+    by = f"by {limit.key}" if limit.key else "only in code, it has no key"
+    return f"{limit.name} {limit.rate} {by}" + (
+        "" if limit.mode == "enforce" else f", {limit.mode}"
+    )
 
 
 def _wait_for(pids: Iterable[int]) -> None:

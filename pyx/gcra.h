@@ -33,7 +33,7 @@ static inline gcra_outcome gcra_step(uint64_t state, uint64_t now, uint64_t inte
     return out;
 }
 
-/* Whole cells that would be admitted at once now. */
+/* Whole cells that would be admitted at once now: rounded down. */
 static inline uint64_t gcra_remaining(uint64_t state, uint64_t now, uint64_t interval_ticks,
                                       uint64_t tolerance_ticks) {
     uint64_t ahead = state > now ? state - now : 0;

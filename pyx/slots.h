@@ -2,7 +2,9 @@
  *
  * A key has eight candidate slots, four in each of two cache lines. A slot is one 16-byte word,
  * {fp, v = state << 1 | committed}, and every write is one compare-and-swap of the whole word. A
- * process killed between two of them leaves a table in which every rule below still holds.
+ * process killed between two of them leaves a table in which every rule below still holds. One that
+ * dies after claiming a slot leaves it uncommitted: nothing is consumed there, the key's next
+ * request commits it, and if none comes it is dead a tick later and anybody's.
  *
  *   (M) Every write strictly raises the slot's v. So a CAS that succeeds found the slot untouched
  *       since it was read (no ABA), and fp and v belong together when v reads the same before and

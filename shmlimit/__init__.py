@@ -22,6 +22,8 @@ from shmlimit.errors import (
 from shmlimit.limiter import Limiter
 from shmlimit.rate import Rate
 
+__version__ = "0.1.0"
+
 __all__ = [
     "CheckReport",
     "Config",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import difflib
 import logging
 import os
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from typing import NoReturn
 from shmlimit import segment as segments
 from shmlimit._core import CheckReport, Limit
 from shmlimit.config import Config, LimitConfig, TableConfig
+from shmlimit.errors import InvalidRate
 from shmlimit.rate import Rate
 from shmlimit.segment import Clock
 from shmlimit.share import Share
@@ -71,8 +73,8 @@ class Limiter:
         A limiter of that file or name which this process has open already, or has inherited by
         fork, is returned as it is: a new worker does not depend on what the file says by then.
         Otherwise the file decides: limits that the segment has with other numbers get the file's,
-        and keep their buckets. `workers` is the least number of counter rows to make room for.
-        Raises what Limiter raises.
+        in all processes, and keep their buckets; that is logged. `workers` is the least number of
+        counter rows to make room for. Raises what Limiter raises.
         """
         found = Config.find(path)
         for limiter in _open_limiters.values():
@@ -115,14 +117,19 @@ class Limiter:
     def _publish(self, limit: LimitConfig, *, replace: bool) -> None:
         table = self._segment.table
         share = Share.of(limit.rate, hosts=1)
+        before = _numbers(table.limit(limit.name)) if limit.name in table.names() else None
         table.publish(limit.name, limit.rate, share, limit.mode, limit.when_full, replace)
         running = table.limit(limit.name)
-        runs = f"{running.rate}, {running.mode}, {running.when_full} when full"
-        asked = f"{limit.rate}, {limit.mode}, {limit.when_full} when full"
+        asked, runs = _numbers(limit), _numbers(running)
         if runs != asked:
             log.warning(
-                "limit %s of segment %s runs at %s, set by another process, not at %s",
+                "limit %s of segment %s runs at %s, which another limiter set, not at %s",
                 limit.name, self._segment.path, runs, asked,
+            )  # fmt: skip
+        elif before not in (None, runs):
+            log.warning(
+                "limit %s of segment %s ran at %s and runs at %s now, in all processes, as %s says",
+                limit.name, self._segment.path, before, runs, self.config.path,
             )  # fmt: skip
         running.key = limit.key
         self._limits[limit.name] = running
@@ -192,8 +199,19 @@ class Limiter:
         return f"<Limiter {self.name!r} {told}>"
 
 
+def _numbers(limit: Limit | LimitConfig) -> str:
+    return f"{limit.rate}, {limit.mode}, {limit.when_full} when full"
+
+
 def _limit_config(name: str, value: str | Rate | LimitConfig) -> LimitConfig:
     if isinstance(value, LimitConfig):
         return LimitConfig(name, value.rate, value.key, value.mode, value.when_full)
-    rate = value if isinstance(value, Rate) else Rate.parse(value)
-    return LimitConfig(name, rate)
+    try:
+        return LimitConfig(name, value if isinstance(value, Rate) else Rate.parse(value))
+    except InvalidRate as error:
+        raise InvalidRate(f"limit {name!r}: {error}") from None
+    except TypeError as error:
+        options = ("keys", "workers", "clock", "owner")
+        meant = difflib.get_close_matches(name, options, n=1)
+        hint = f" (the option is {meant[0]}=)" if meant else ""
+        raise TypeError(f"limit {name!r}: {error}{hint}") from None

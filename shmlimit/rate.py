@@ -190,6 +190,8 @@ def _only_rate(text: str) -> str:
         return rates[0]
     if re.fullmatch(_NUMBER, rates[0]):  # 1,000/s or 0,5/s
         raise _RateTextError("',' separates rates; write 1_000 for thousands and 0.5 for decimals")
+    if any(re.match("burst", rate, re.IGNORECASE) for rate in rates[1:]):
+        raise _RateTextError("the burst follows the period without a comma: '100/s burst 500'")
     apart = " and ".join(repr(rate) for rate in rates)
     raise _RateTextError(f"one limit has one rate, so write {len(rates)} limits, with {apart}")
 

@@ -280,7 +280,7 @@ def create_or_attach(
                 segment.close()
                 raise WrongGeometry(
                     f"segment {segment.path} was made for {header.lines * 2} keys, not for {keys}: "
-                    f"stop the servers that use it; {REMOVAL.format(path=segment.path)}"
+                    f"close it in whatever uses it; {REMOVAL.format(path=segment.path)}"
                 )
             return segment
         raise SegmentError(

@@ -243,7 +243,7 @@ def test_another_geometry_than_the_running_one(
         with pytest.raises(errors.WrongGeometry) as refusal:
             opened(keys=keys)
         assert f"made for {KEYS} keys, not for {keys}" in str(refusal.value)
-        assert "stop the servers that use it" in str(refusal.value)
+        assert "close it in whatever uses it" in str(refusal.value)
         assert traces(running.path) == before
         assert running["a"].peek("x", 0).remaining == 0
     assert not running.path.exists()

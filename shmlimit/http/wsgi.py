@@ -38,6 +38,8 @@ class RateLimitMiddleware:
 
     def __init__(self, app: WSGIApplication, limiter: Limiter | None = None) -> None:
         self.app = app
+        if not isinstance(limiter, Limiter | None):
+            raise TypeError(f"limiter: accepted is a shmlimit.Limiter or None, not {limiter!r}")
         self.limiter = Limiter.from_config() if limiter is None else limiter
         keyed = [(limit, limit.key) for limit in self.limiter.config.limits if limit.key]
         if not keyed:
