@@ -43,6 +43,15 @@ class CheckReport(NamedTuple):
     limits: int
 
 
+class WorkerRow(NamedTuple):
+    """What one row counted: {limit: {counter: count}}. The pid and the start time, in kernel clock
+    ticks since boot, are of the process that took it last; both 0 in the row that is shared."""
+
+    pid: int
+    start_ticks: int
+    counters: dict
+
+
 class Reset(NamedTuple):
     """What a reset leaves behind: the slots now live in the whole table (the limit's former keys
     are some of them), and the nanoseconds until the last of the limit's own is dead."""
@@ -312,46 +321,62 @@ cdef class Table:
         return CheckReport(r.slots, r.unused, r.live, r.dead, r.uncommitted, r.abandoned,
                            ticks_to_ns(r.ahead_ticks_max), r.limits)
 
-    def worker_counters(self):
-        """Counters by worker and limit: {pid: {limit: {counter: count}}}.
-
-        A row goes on counting under the next worker that takes it. Pid 0 is the row that workers
-        share when all others are taken.
-        """
-        cdef uint64_t i, j
+    def worker_rows(self):
+        """A WorkerRow for each row that was ever taken, then the one that workers share when all
+        others are taken. A row goes on counting under the next worker that takes it."""
+        cdef uint64_t i, owner
         cdef counter_owner *row
-        cdef limit_counters *c
         names = self.names()
-        rows = {}
+        rows = []
         for i in range(self.geometry.worker_rows + 1):
             row = layout_counter_row(self.base, &self.geometry, i)
             owner = load64_acquire(&row.owner)
             if owner == 0 and i < self.geometry.worker_rows:
                 continue
-            limits = rows.setdefault(owner & ((1 << OWNER_PID_BITS) - 1), {})
+            counters = {}
             for j, name in enumerate(names):
-                c = layout_counters(row, j)
-                counts = limits.setdefault(name, dict.fromkeys(COUNTERS, 0))
-                counts["allowed"] += load64_relaxed(&c.allowed)
-                counts["denied"] += load64_relaxed(&c.denied)
-                counts["cells"] += load64_relaxed(&c.cells)
-                counts["shadow_denied"] += load64_relaxed(&c.shadow_denied)
-                counts["contended"] += load64_relaxed(&c.contended)
-                counts["evicted"] += load64_relaxed(&c.evicted)
-                counts["full_denied"] += load64_relaxed(&c.full_denied)
-                counts["full_allowed"] += load64_relaxed(&c.full_allowed)
+                _add_counts(counters.setdefault(name, dict.fromkeys(COUNTERS, 0)),
+                            layout_counters(row, j))
+            rows.append(WorkerRow(_owner_pid(owner), owner >> OWNER_PID_BITS, counters))
+        return rows
+
+    def worker_counters(self):
+        """Counters by worker and limit: {pid: {limit: {counter: count}}}. Pid 0 is the shared row.
+        """
+        rows = {}
+        for row in self.worker_rows():
+            _add_all(rows.setdefault(row.pid, {}), row.counters)
         return rows
 
     def counters(self):
         """Counters by limit, summed over all workers that ever were: {limit: {counter: count}}."""
         sums = {name: dict.fromkeys(COUNTERS, 0) for name in self.names()}
-        for limits in self.worker_counters().values():
-            for name, counts in limits.items():
-                for counter, count in counts.items():
-                    sums[name][counter] += count
+        for row in self.worker_rows():
+            _add_all(sums, row.counters)
         return sums
 
 
+cdef _add_counts(dict counts, limit_counters *c):
+    counts["allowed"] += load64_relaxed(&c.allowed)
+    counts["denied"] += load64_relaxed(&c.denied)
+    counts["cells"] += load64_relaxed(&c.cells)
+    counts["shadow_denied"] += load64_relaxed(&c.shadow_denied)
+    counts["contended"] += load64_relaxed(&c.contended)
+    counts["evicted"] += load64_relaxed(&c.evicted)
+    counts["full_denied"] += load64_relaxed(&c.full_denied)
+    counts["full_allowed"] += load64_relaxed(&c.full_allowed)
+
+
+cdef _add_all(dict sums, dict counters):
+    for name, counts in counters.items():
+        of_limit = sums.setdefault(name, dict.fromkeys(COUNTERS, 0))
+        for counter, count in counts.items():
+            of_limit[counter] += count
+
+
+cdef uint64_t _owner_pid(uint64_t owner) noexcept:
+    return owner & ((<uint64_t>1 << OWNER_PID_BITS) - 1)
+
+
 cdef bint _owner_lives(uint64_t owner) except? True:
-    return owner != 0 and process_lives(owner & ((1 << OWNER_PID_BITS) - 1),
-                                        owner >> OWNER_PID_BITS)
+    return owner != 0 and process_lives(_owner_pid(owner), owner >> OWNER_PID_BITS)

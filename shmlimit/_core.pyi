@@ -35,6 +35,11 @@ class CheckReport(NamedTuple):
     furthest_ahead_ns: int
     limits: int
 
+class WorkerRow(NamedTuple):
+    pid: int
+    start_ticks: int
+    counters: dict[str, dict[str, int]]
+
 class Reset(NamedTuple):
     occupied_slots: int
     dead_after_ns: int
@@ -108,6 +113,7 @@ class Table:
     ) -> None: ...
     def check(self) -> CheckReport: ...
     def counters(self) -> dict[str, dict[str, int]]: ...
+    def worker_rows(self) -> list[WorkerRow]: ...
     def worker_counters(self) -> dict[int, dict[str, dict[str, int]]]: ...
 
 def lines_for(keys: int) -> int: ...

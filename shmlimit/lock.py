@@ -56,12 +56,24 @@ def lock_within(descriptor: int, byte: int, kind: int, wait_s: float) -> bool:
     return True
 
 
+def held(descriptor: int, byte: int) -> bool:
+    """Whether anybody else has that byte's lock. Takes nothing: who looks must not be the user that
+    a last one still meets. A descriptor that only reads will do."""
+    return _call(fcntl.F_OFD_GETLK, descriptor, byte, EXCLUSIVE) != fcntl.F_UNLCK
+
+
 def unlock(descriptor: int, byte: int) -> None:
     """Gives a lock back although another process may have inherited the descriptor."""
     _set(descriptor, byte, fcntl.F_UNLCK)
 
 
 def _set(descriptor: int, byte: int, kind: int) -> None:
+    _call(fcntl.F_OFD_SETLK, descriptor, byte, kind)
+
+
+def _call(command: int, descriptor: int, byte: int, kind: int) -> int:
+    """The kind of lock that is in the way, for a command that asks for it."""
     # struct flock: type, whence, start, length, pid (0 for these locks), padded
     flock = struct.pack("hhqqi4x", kind, os.SEEK_SET, byte, 1, 0)
-    fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, flock)
+    found: int = struct.unpack_from("h", fcntl.fcntl(descriptor, command, flock))[0]
+    return found

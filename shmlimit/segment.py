@@ -184,7 +184,7 @@ def create(name: str, owner: int, keys: int, workers: int, clock: Clock | None) 
     posix_name = segment_name(name, owner)
     lines = _core.lines_for(keys)
     size_bytes = _core.segment_bytes(lines, workers)
-    _remove_leftovers(posix_name)
+    remove_leftovers(posix_name)
     temporary = temporary_name(posix_name)
     with ExitStack() as always, ExitStack() as undo:
         memory = posix_ipc.SharedMemory(temporary, posix_ipc.O_CREX, mode=0o600)
@@ -222,7 +222,7 @@ def attach(name: str, owner: int, clock: Clock | None) -> Segment:
     found = None
     with suppress(FileNotFoundError):
         found = os.lstat(path)
-    _refuse_file(found, path, owner)
+    refuse_file(found, path, owner)
     try:
         memory = posix_ipc.SharedMemory(posix_name)
     except posix_ipc.ExistentialError:
@@ -230,7 +230,7 @@ def attach(name: str, owner: int, clock: Clock | None) -> Segment:
     except (OSError, posix_ipc.Error) as error:
         raise SegmentError(f"segment {path} cannot be opened: {error}") from error
     try:
-        _refuse_file(os.fstat(memory.fd), path, owner)
+        refuse_file(os.fstat(memory.fd), path, owner)
         size_bytes = os.fstat(memory.fd).st_size
         if size_bytes == 0:
             raise WrongSize(f"segment {path} is empty; {REMOVAL.format(path=path)}")
@@ -238,7 +238,7 @@ def attach(name: str, owner: int, clock: Clock | None) -> Segment:
         inode = os.fstat(memory.fd).st_ino
     finally:
         memory.close_fd()
-    _refuse_header(_core.read_header(mapping, posix_name), path)
+    refuse_header(_core.read_header(mapping, posix_name), path)
     try:
         descriptor = _open(path)
     except FileNotFoundError:
@@ -324,14 +324,18 @@ def _new_header(lines: int, workers: int, size_bytes: int, clock: Clock | None) 
     )
 
 
-def _remove_leftovers(posix_name: str) -> None:
-    """Removes what creators of this segment left that were killed before it had its name."""
+def remove_leftovers(posix_name: str) -> list[str]:
+    """Removes what creators of this segment left that were killed before it had its name. Returns
+    the paths."""
     ours = re.compile(re.escape(_temporary_prefix(posix_name)[1:]) + "[0-9a-f]{16}")
+    removed = []
     for entry in os.scandir(DIRECTORY):
         if ours.fullmatch(entry.name):
             with suppress(OSError), opened(entry.path) as descriptor:
                 if try_lock(descriptor, USERS_BYTE, EXCLUSIVE):
                     os.unlink(entry.path)
+                    removed.append(entry.path)
+    return removed
 
 
 def _reserve(descriptor: int, size_bytes: int, posix_name: str) -> None:
@@ -351,7 +355,7 @@ def _reserve(descriptor: int, size_bytes: int, posix_name: str) -> None:
         ) from None
 
 
-def _refuse_file(found: os.stat_result | None, path: str, owner: int) -> None:
+def refuse_file(found: os.stat_result | None, path: str, owner: int) -> None:
     """Refuses what bears the name but cannot be our segment, before it is opened and after."""
     if found is None:
         raise SegmentNotFound(f"no segment {path}: is the server running?")
@@ -369,7 +373,7 @@ def _refuse_file(found: os.stat_result | None, path: str, owner: int) -> None:
         )
 
 
-def _refuse_header(header: _core.Header, path: str) -> None:
+def refuse_header(header: _core.Header, path: str) -> None:
     """Refuses a well-formed segment whose clock readings would mean something else here."""
     removal = REMOVAL.format(path=path)
     if header.boot_id != boot_id():
