@@ -55,6 +55,7 @@ cdef extern from "limit.h" nogil:
 
     bint limit_ready(const limit_view *v)
     uint64_t limit_fingerprint(const limit_view *v, const uint8_t *key, size_t bytes)
+    uint64_t limit_fingerprint_joined(const limit_view *v, const uint8_t *key, size_t bytes)
     void limit_prefetch(const limit_view *v, uint64_t fp)
     bint limit_decide(const limit_view *v, uint64_t fp, uint64_t cost, uint64_t now, bint peek,
                       slots_outcome *out)
@@ -68,12 +69,14 @@ cdef extern from *:
     bint PyUnicode_Check(object)
     bint PyUnicode_CheckExact(object)
     bint PyBytes_Check(object)
+    bint PyTuple_Check(object)
     bint PyUnicode_IS_COMPACT_ASCII(object)
     void *PyUnicode_DATA(object)
     Py_ssize_t PyUnicode_GET_LENGTH(object)
     PyObject **PySequence_Fast_ITEMS(object)
     const char *PyUnicode_AsUTF8AndSize(object, Py_ssize_t *size) except NULL
     unsigned long long PyLong_AsUnsignedLongLong(object) except? 0xffffffffffffffff
+    long long PyLong_AsLongLong(object) except? -1
 
 if not cas128_supported():
     raise ImportError(

@@ -1,15 +1,8 @@
 # Keys and costs: from Python objects to bytes and integers.
 
 
-cdef inline const uint8_t *key_bytes(object key, Py_ssize_t *size) except NULL:
+cdef const uint8_t *key_bytes(object key, Py_ssize_t *size) except NULL:
     """The bytes that stand for a key: a str's UTF-8, or the bytes themselves. Borrowed."""
-    if PyUnicode_CheckExact(key) and PyUnicode_IS_COMPACT_ASCII(key):
-        size[0] = PyUnicode_GET_LENGTH(key)
-        return <const uint8_t *>PyUnicode_DATA(key)
-    return other_key_bytes(key, size)
-
-
-cdef const uint8_t *other_key_bytes(object key, Py_ssize_t *size) except NULL:
     if PyUnicode_Check(key):
         try:
             return <const uint8_t *>PyUnicode_AsUTF8AndSize(key, size)
@@ -22,8 +15,68 @@ cdef const uint8_t *other_key_bytes(object key, Py_ssize_t *size) except NULL:
         size[0] = PyBytes_GET_SIZE(key)
         return <const uint8_t *>PyBytes_AS_STRING(key)
     raise TypeError(
-        f"a key is a str or bytes, not {type(key).__name__}: convert it, for example str(key)"
+        f"a key is a str, bytes or a tuple, not {type(key).__name__}: convert it, for example "
+        f"str(key)"
     )
+
+
+cdef enum:
+    ITEM_TEXT = 1  # str and bytes: equal bytes are one item, as they are one key
+    ITEM_INT = 2
+    ITEM_HEAD_BYTES = 9  # its kind and, in 8 bytes, its length
+
+
+cdef uint8_t *joined_bytes(tuple key, Py_ssize_t *size) except NULL:
+    """The bytes that stand for a tuple: of each item its kind, its length and its bytes, so that
+    tuples of other items have other bytes. The caller frees them.
+
+    Makes no Python object, so that nobody else runs meanwhile: hit_many relies on that.
+    """
+    cdef Py_ssize_t total = 0, n = 0
+    cdef int64_t number = 0
+    cdef uint8_t kind = 0
+    cdef uint8_t *joined
+    cdef uint8_t *end
+    cdef const uint8_t *data
+    for item in key:
+        item_bytes(item, &kind, &number, &n)
+        total += ITEM_HEAD_BYTES + n
+    if total == 0:
+        raise ValueError("a tuple that is a key has at least one item")
+    joined = end = <uint8_t *>PyMem_Malloc(total)
+    if joined == NULL:
+        raise MemoryError()
+    for item in key:
+        data = item_bytes(item, &kind, &number, &n)
+        end[0] = kind
+        memcpy(end + 1, &n, 8)
+        memcpy(end + ITEM_HEAD_BYTES, data, n)
+        end += ITEM_HEAD_BYTES + n
+    size[0] = total
+    return joined
+
+
+cdef const uint8_t *item_bytes(object item, uint8_t *kind, int64_t *number,
+                               Py_ssize_t *size) except NULL:
+    """One item of a tuple. Borrowed: an int's bytes lie in `number`."""
+    if PyUnicode_Check(item) or PyBytes_Check(item):
+        kind[0] = ITEM_TEXT
+        return key_bytes(item, size)
+    if not isinstance(item, int) or isinstance(item, bool):
+        raise TypeError(
+            f"an item of a tuple that is a key is a str, bytes or int, not "
+            f"{type(item).__name__}: convert it, for example str(item)"
+        )
+    try:
+        number[0] = PyLong_AsLongLong(item)
+    except OverflowError:
+        raise ValueError(
+            "an int in a tuple that is a key has at most 64 bits, with its sign: convert a larger "
+            "one, for example str(item)"
+        ) from None
+    kind[0] = ITEM_INT
+    size[0] = sizeof(int64_t)
+    return <const uint8_t *>number
 
 
 cdef uint64_t cost_cells(object cost, uint64_t burst_cells, str name) except? 0:

@@ -31,6 +31,15 @@ static inline uint64_t limit_fingerprint(const limit_view *v, const uint8_t *key
     return slot_fingerprint(siphash_finish(v->keyed, key, bytes));
 }
 
+/* The same for a tuple's bytes, which are never those of a str or bytes: one block more is absorbed,
+ * and the length at the message's end, which counts what lies before it, does not count that one. */
+static inline uint64_t limit_fingerprint_joined(const limit_view *v, const uint8_t *key,
+                                                size_t bytes) {
+    siphash_state keyed = v->keyed;
+    siphash_absorb(&keyed, 1);
+    return slot_fingerprint(siphash_finish(keyed, key, bytes));
+}
+
 /* Decides at `now` and accounts for it. True when the request passes, which in shadow mode it also
  * does when it is not allowed. */
 static inline bool limit_decide(const limit_view *v, uint64_t fp, uint64_t cost, uint64_t now,

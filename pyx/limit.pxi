@@ -9,10 +9,13 @@ cdef enum:
 cdef class Limit:
     """One limit of a table. Shared by all processes that have the table.
 
-    A key is a str, which counts as its UTF-8 bytes, or bytes; equal bytes are one key. A cost is a
-    whole number of cells, 0 or more; 0 only looks. All methods raise LimiterClosed after the
-    limiter was closed, TypeError for a key or cost of another type, ValueError for a negative cost
-    and CostExceedsBurst for a cost that could never be admitted.
+    A key is a str, which counts as its UTF-8 bytes, or bytes: equal bytes are one key. Or it is a
+    tuple of str, bytes and int (64 bits with its sign): two tuples are one key when they have as
+    many items and each pair is equal, so ("a", "bc") is not ("ab", "c"), (1,) is not ("1",), and no
+    tuple is a str or bytes. A cost is a whole number of cells, 0 or more; 0 only looks. All methods
+    raise LimiterClosed after the limiter was closed, TypeError for a key or cost of another type,
+    ValueError for a key without UTF-8, an empty tuple, a larger int or a negative cost, and
+    CostExceedsBurst for a cost that could never be admitted.
     """
 
     cdef limit_view view
@@ -75,9 +78,23 @@ cdef class Limit:
         return 0
 
     cdef inline uint64_t fingerprint(self, object key) except? 0:
+        if PyUnicode_CheckExact(key) and PyUnicode_IS_COMPACT_ASCII(key):
+            return limit_fingerprint(&self.view, <const uint8_t *>PyUnicode_DATA(key),
+                                     PyUnicode_GET_LENGTH(key))
+        return self.other_fingerprint(key)
+
+    cdef uint64_t other_fingerprint(self, object key) except? 0:
         cdef Py_ssize_t size = 0
-        cdef const uint8_t *data = key_bytes(key, &size)
-        return limit_fingerprint(&self.view, data, size)
+        cdef uint64_t fp
+        cdef const uint8_t *data
+        cdef uint8_t *joined
+        if not PyTuple_Check(key):
+            data = key_bytes(key, &size)
+            return limit_fingerprint(&self.view, data, size)
+        joined = joined_bytes(<tuple>key, &size)  # or a subclass: its items all the same
+        fp = limit_fingerprint_joined(&self.view, joined, size)
+        PyMem_Free(joined)
+        return fp
 
     cdef inline uint64_t cells_of(self, object cost) except? 0:
         return 1 if cost is _ONE else cost_cells(cost, self.view.numbers.burst_cells, self.name)
@@ -125,6 +142,11 @@ cdef class Limit:
         cdef slots_outcome out
         cdef bint passes = self.answer(key, cost, True, &out)
         return decision_of(self.name, &self.view.numbers, &out, passes)
+
+    def _fingerprint(self, key):
+        """By what the table knows a key: equal when keys are one. It changes with a reset."""
+        self.ready()
+        return self.fingerprint(key)
 
     def hit_many(self, keys, cost=1):
         """Decides a batch in order, each key at `cost`: a list with a Decision for each key.

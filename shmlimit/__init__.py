@@ -19,6 +19,7 @@ from shmlimit.errors import (
     TableDamaged,
     TooManyLimits,
 )
+from shmlimit.key import Key
 from shmlimit.limiter import Limiter
 from shmlimit.rate import Rate
 
@@ -31,6 +32,7 @@ __all__ = [
     "CostExceedsBurst",
     "Decision",
     "InvalidRate",
+    "Key",
     "Limit",
     "LimitConfig",
     "LimitNotFound",

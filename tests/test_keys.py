@@ -102,12 +102,12 @@ def test_a_lone_surrogate_is_refused(limit: shmlimit.Limit, method: str, key: st
 @pytest.mark.parametrize("method", [*METHODS, "clear"])
 @pytest.mark.parametrize(
     "key",
-    [None, 1, 1.5, True, bytearray(b"x"), memoryview(b"x"), ("x",), ["x"], object],
+    [None, 1, 1.5, True, bytearray(b"x"), memoryview(b"x"), ["x"], object],
     ids=lambda key: type(key).__name__,
 )
 def test_other_types_are_refused(limit: shmlimit.Limit, method: str, key: object) -> None:
     kind = type(key).__name__
-    with pytest.raises(TypeError, match=rf"a key is a str or bytes, not {kind}: convert it, for"):
+    with pytest.raises(TypeError, match=rf"a key is a str, bytes or a tuple, not {kind}: "):
         called(limit, method)(key)
 
 
@@ -173,7 +173,7 @@ def test_a_cost_of_zero_only_looks(limiter: shmlimit.Limiter) -> None:
 
 def test_nothing_of_a_batch_is_taken_when_one_key_is_refused(limiter: shmlimit.Limiter) -> None:
     limit = limiter["a"]
-    with pytest.raises(TypeError, match="a key is a str or bytes"):
+    with pytest.raises(TypeError, match="a key is a str, bytes or a tuple"):
         limit.hit_many(["x", "y", 3])  # type: ignore[list-item]
     with pytest.raises(ValueError, match="lone surrogate"):
         limit.hit_many(["x", "y", "\ud800"])
