@@ -54,6 +54,7 @@ NAME = re.compile(r"[A-Za-z0-9_.-]{1,200}", re.ASCII)
 # Tick 0 lies this far before creation: a clock that tests turn back a little stays above it.
 EPOCH_MARGIN_NS = 1_000_000_000
 PUBLISHER_WAIT_S = 10.0  # publishing takes microseconds
+KEYS_PER_LINE = 2  # a line has four slots, a key has room for two
 UID_NONE = 0xFFFFFFFF  # chown's "leave as it is"
 SETTLE_S = 10.0  # for a name that others make and remove all the time
 REMOVAL = "if nothing uses it, remove {path} and start again"
@@ -279,7 +280,8 @@ def create_or_attach(
             if header.lines != _core.lines_for(keys):
                 segment.close()
                 raise WrongGeometry(
-                    f"segment {segment.path} was made for {header.lines * 2} keys, not for {keys}: "
+                    f"segment {segment.path} was made for {header.lines * KEYS_PER_LINE} keys, "
+                    f"not for {keys}: "
                     f"close it in whatever uses it; {REMOVAL.format(path=segment.path)}"
                 )
             return segment

@@ -1,0 +1,122 @@
+"""A segment as a monitor sees it: looked at, never used.
+
+A view takes no lock and no row of counters, and its mapping is a private copy: whatever is written
+there stays in this process. So a monitor that exits is never the last user, who removes the name,
+and one that stays keeps no segment alive.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import NoReturn
+
+from shmlimit import _core
+from shmlimit.errors import SegmentError, SegmentNotFound, WrongSize
+from shmlimit.process import namespace_inode, process_lives
+from shmlimit.segment import (
+    DIRECTORY,
+    EPOCH_MARGIN_NS,
+    KEYS_PER_LINE,
+    REMOVAL,
+    refuse_file,
+    refuse_header,
+    segment_name,
+)
+
+STAT_BLOCK_BYTES = 512  # the unit of st_blocks
+
+
+class SegmentView:
+    """An open view. `table` is for reading only: a Limit that decides would not be seen by others.
+
+    - keys: the live keys that the table was made for
+    - age_s: seconds since the segment was made, by the segment's clock
+    - made_at_s: the same as seconds since 1970, by the wall clock as it stood then
+    - same_pids: whether the pids in the segment mean anything to this process
+    """
+
+    def __init__(self, path: str, owner: int, table: _core.Table) -> None:
+        self.path = path
+        self.owner = owner
+        self.table = table
+        self.header = table.header
+        self.keys = self.header.lines * KEYS_PER_LINE
+        made_ns = self.header.epoch_ns + EPOCH_MARGIN_NS
+        self.age_s = (time.monotonic_ns() - made_ns) / 1e9
+        self.made_at_s = (made_ns + self.header.wall_offset_ns) / 1e9
+        inode = self.header.pid_ns_inode
+        self.same_pids = inode != 0 and inode == namespace_inode("pid")
+
+    def worker_lives(self, row: _core.WorkerRow) -> bool | None:
+        """Whether the process that a row belongs to still runs; None when that cannot be told from
+        here, and for the shared row."""
+        if not self.same_pids or row.pid == 0:
+            return None
+        return process_lives(row.pid, row.start_ticks)
+
+
+@contextmanager
+def viewed(name: str, owner: int) -> Iterator[SegmentView]:
+    """Opens a view. Raises what attaching raises, and nothing else for whatever bears the name."""
+    posix_name = segment_name(name, owner)
+    path = DIRECTORY + posix_name
+    with _reading(path, owner) as descriptor:
+        found = os.fstat(descriptor)
+        if found.st_size == 0:
+            raise WrongSize(f"segment {path} is empty; {REMOVAL.format(path=path)}")
+        if found.st_blocks * STAT_BLOCK_BYTES < found.st_size:
+            # to read what was never written would make the file grow
+            raise WrongSize(
+                f"segment {path} has memory for {found.st_blocks * STAT_BLOCK_BYTES} of its "
+                f"{found.st_size} bytes; {REMOVAL.format(path=path)}"
+            )
+        try:
+            mapping = mmap.mmap(descriptor, found.st_size, access=mmap.ACCESS_COPY)
+        except OSError as error:
+            raise SegmentError(
+                f"segment {path} cannot be mapped: {error}; raise the limit of address space "
+                f"(ulimit -v)"
+            ) from error
+        refuse_header(_core.read_header(mapping, posix_name), path)
+        yield SegmentView(path, owner, _core.Table(mapping, posix_name, _refuse_to_publish))
+
+
+def _refuse_to_publish() -> NoReturn:
+    raise SegmentError("a view of a segment publishes nothing: open it with shmlimit.Limiter")
+
+
+@contextmanager
+def _reading(path: str, owner: int) -> Iterator[int]:
+    """A descriptor that only reads the file of a segment, refused unless it is that owner's, is
+    regular and is private."""
+    found = None
+    with suppress(FileNotFoundError, NotADirectoryError):
+        found = os.lstat(path)
+    if found is None:
+        raise not_found(path)
+    refuse_file(found, path, owner)
+    try:
+        # A link or a FIFO may have come since: neither followed nor waited for.
+        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
+        descriptor = os.open(path, flags)
+    except FileNotFoundError:
+        raise SegmentNotFound(f"segment {path} was removed meanwhile") from None
+    except OSError as error:
+        remedy = "try again" if error.errno == errno.ELOOP else f"run as uid {owner} or as root"
+        raise SegmentError(f"segment {path} cannot be opened: {error.strerror}; {remedy}") from None
+    try:
+        refuse_file(os.fstat(descriptor), path, owner)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def not_found(path: str) -> SegmentNotFound:
+    missing = not os.path.isdir(DIRECTORY)
+    remedy = f"mount a tmpfs at {DIRECTORY}" if missing else "`shmlimit list` shows what there is"
+    return SegmentNotFound(f"no segment {path}; {remedy}")
