@@ -23,6 +23,7 @@ from gcra cimport gcra_outcome, gcra_remaining, gcra_step, ticks_to_ns
 from layout cimport *
 from slots cimport *
 
+import operator
 import os
 from typing import NamedTuple
 
@@ -30,6 +31,7 @@ from shmlimit.errors import (
     CostExceedsBurst, LimiterClosed, LimitNotFound, TableDamaged, TooManyLimits, WrongGeometry,
     WrongLayout, WrongMagic, WrongSize,
 )
+from shmlimit.limited import limited
 from shmlimit.process import process_lives, process_start_ticks
 from shmlimit.rate import Rate
 

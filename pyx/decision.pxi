@@ -34,7 +34,10 @@ cdef class Decision:
         raise TypeError("a Decision is what Limit.hit returns; it is not made by hand")
 
     def __reduce__(self):
-        raise TypeError("a Decision is not pickled: send what is needed of it, such as allowed")
+        return _decision_again, (
+            self.name, self.limit, self.allowed, self.shadow, self.retry_ticks, self.ahead_ticks,
+            self.tolerance_ticks, self.interval_ticks,
+        )
 
     def __bool__(self):
         return self.allowed
@@ -68,6 +71,23 @@ cdef class Decision:
             f"remaining={self.remaining}, retry_after={self.retry_after:.9f}, "
             f"reset_after={self.reset_after:.9f})"
         )
+
+
+def _decision_again(str name not None, int64_t limit, bint allowed, bint shadow,
+                    uint64_t retry_ticks, uint64_t ahead_ticks, uint64_t tolerance_ticks,
+                    uint64_t interval_ticks):
+    """A Decision of the values in its pickle. ValueError: no limit decides so."""
+    cdef Decision d
+    if limit < 1 or interval_ticks == 0 or (shadow and not allowed):
+        raise ValueError(
+            "these are no Decision's values: they come from another version of shmlimit, or not "
+            "from shmlimit"
+        )
+    d = Decision.__new__(Decision)
+    d.name, d.limit, d.allowed, d.shadow = name, limit, allowed, shadow
+    d.retry_ticks, d.ahead_ticks = retry_ticks, ahead_ticks
+    d.tolerance_ticks, d.interval_ticks = tolerance_ticks, interval_ticks
+    return d
 
 
 cdef inline Decision decision_of(str name, const limit_numbers *n, const slots_outcome *out,

@@ -203,6 +203,17 @@ cdef class Limit:
         raise_clock_error(self.table.injected)
         return decisions
 
+    def limited(self, *, key, cost=1):
+        """A decorator: puts every call of a function, sync or async, to this limit.
+
+        `key` is a key, or a callable that makes one of the arguments of the call, as they are given
+        to it. A call that is refused raises RateLimitExceeded, and the function does not run. What
+        was taken stays taken when the function raises. An async function is decided on when it is
+        awaited, a generator function when it is called. Raises TypeError for another `key`; the
+        rest, and what is wrong with a key or the cost, is raised by the calls, as by hit.
+        """
+        return limited(self, key, cost)
+
     def clear(self, key):
         """Forgets a key: its next request meets a full bucket.
 
@@ -249,8 +260,20 @@ cdef class Limit:
         told = "closed" if self.table.closed else self.rate
         return f"<Limit {self.name!r} {told} of {self.table.name}>"
 
+    # A copy would be the same limit, and where a limit is unpickled its limiter is opened by name.
+
+    def __copy__(self):
+        return self
+
+    def __deepcopy__(self, memo):
+        return self
+
     def __reduce__(self):
-        raise TypeError(
-            f"a Limit is not pickled: open the limiter by name in the other process and take "
-            f"limiter[{self.name!r}] there"
-        )
+        self.table.require_open()
+        limiter = self.table.limiter()
+        if limiter is None:
+            raise TypeError(
+                f"limit {self.name!r} belongs to no Limiter, so it cannot be pickled: take it from "
+                f"one, limiter[{self.name!r}]"
+            )
+        return operator.getitem, (limiter, self.name)

@@ -142,6 +142,7 @@ cdef class Table:
     cdef ticker ticker
     cdef _InjectedClock injected
     cdef object publisher
+    cdef public object limiter  # a weak reference to the Limiter that holds this table, or None()
     cdef bint closed
     cdef bint same_pids
     cdef counter_owner *worker_row
@@ -170,6 +171,7 @@ cdef class Table:
             self.ticker.context = <void *>self.injected
         self.name = name
         self.publisher = publisher
+        self.limiter = _no_limiter
         self.closed = False
         self.same_pids = pid_ns_inode != 0 and pid_ns_inode == self.header.pid_ns_inode
         self.worker_row = NULL
@@ -376,6 +378,10 @@ cdef _add_all(dict sums, dict counters):
 
 cdef uint64_t _owner_pid(uint64_t owner) noexcept:
     return owner & ((<uint64_t>1 << OWNER_PID_BITS) - 1)
+
+
+def _no_limiter():
+    return None
 
 
 cdef bint _owner_lives(uint64_t owner) except? True:

@@ -3,11 +3,15 @@
 import mmap
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
-from typing import Literal, NamedTuple, NoReturn, final
+from typing import Literal, NamedTuple, NoReturn, ParamSpec, TypeVar, final
 
 from shmlimit.key import Key
+from shmlimit.limiter import Limiter
 from shmlimit.rate import Rate
 from shmlimit.share import Share
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 SLOTS_PER_KEY: int
 MODES: tuple[str, ...]
@@ -71,6 +75,8 @@ class Decision:
 @final
 class Limit:
     key: str | None
+    def __copy__(self) -> Limit: ...
+    def __deepcopy__(self, memo: object) -> Limit: ...
     @property
     def name(self) -> str: ...
     def hit(self, key: Key, cost: int = 1) -> Decision: ...
@@ -78,6 +84,9 @@ class Limit:
     def peek(self, key: Key, cost: int = 1) -> Decision: ...
     def _fingerprint(self, key: Key) -> int: ...
     def hit_many(self, keys: Iterable[Key], cost: int = 1) -> list[Decision]: ...
+    def limited(
+        self, *, key: Key | Callable[..., Key], cost: int = 1
+    ) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]: ...
     def clear(self, key: Key) -> Literal["cleared", "set_full", "contended"]: ...
     def reset(self) -> Reset: ...
     @property
@@ -89,6 +98,7 @@ class Limit:
 
 @final
 class Table:
+    limiter: Callable[[], Limiter | None]
     def __init__(
         self,
         mapping: mmap.mmap,

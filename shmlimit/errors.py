@@ -1,9 +1,15 @@
 """Every failure shmlimit reports, each with its remedy in the message.
 
-A refused request is not here: a refusal is a value (`Decision`), a failure is an exception.
+A refused request is a value (`Decision`), a failure is an exception. RateLimitExceeded is for where
+no value can be handed out: a decorated function returns what is its own.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from shmlimit._core import Decision
 
 
 class ShmlimitError(Exception):
@@ -20,6 +26,24 @@ class InvalidRate(ConfigError):
 
 class CostExceedsBurst(ShmlimitError, ValueError):
     """The cost is larger than the limit's burst, so that no wait would ever make it fit."""
+
+
+class RateLimitExceeded(ShmlimitError):
+    """A limit refused the call of a function that `Limit.limited` decorates."""
+
+    def __init__(self, decision: Decision) -> None:
+        super().__init__(decision)
+        self.decision = decision
+
+    @property
+    def retry_after(self) -> float:
+        """Seconds until the same call would pass, if no other does before; exact in
+        decision.retry_after_ns."""
+        return self.decision.retry_after
+
+    def __str__(self) -> str:
+        decision = self.decision
+        return f"limit {decision.name!r} refused: try again in {decision.retry_after:.6g} s"
 
 
 class LimitNotFound(ShmlimitError, KeyError):

@@ -6,14 +6,15 @@ import atexit
 import difflib
 import logging
 import os
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import Self
 
 from shmlimit import segment as segments
 from shmlimit._core import CheckReport, Limit
 from shmlimit.config import Config, LimitConfig, TableConfig
-from shmlimit.errors import InvalidRate
+from shmlimit.errors import InvalidRate, LimiterClosed
 from shmlimit.rate import Rate
 from shmlimit.segment import Clock
 from shmlimit.share import Share
@@ -102,8 +103,12 @@ class Limiter:
         table = config.table
         self.name = table.name
         self.config = config
-        uid = os.geteuid() if owner is None else owner
-        self._segment = segments.create_or_attach(table.name, uid, table.keys, table.workers, clock)
+        self._owner = os.geteuid() if owner is None else owner
+        self._clock = clock
+        self._segment = segments.create_or_attach(
+            table.name, self._owner, table.keys, table.workers, clock
+        )
+        self._segment.table.limiter = weakref.ref(self)
         self._limits: dict[str, Limit] = {}
         try:
             for limit in config.limits:
@@ -182,11 +187,33 @@ class Limiter:
         self._limits = {}
         self._segment.close()
 
-    def __reduce__(self) -> NoReturn:
-        raise TypeError(
-            f"a Limiter is neither pickled nor copied: open it by name in the other process, with "
-            f"shmlimit.Limiter({self.name!r}, ...) or Limiter.from_config()"
-        )
+    def __copy__(self) -> Self:
+        return self  # a copy would be the same table
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+    def __reduce__(self) -> tuple[Callable[..., Limiter], tuple[Config, int]]:
+        """By name: where it is unpickled, the limiter of that name which is open there, or it is
+        opened as by Limiter(name, ...). Raises LimiterClosed, and TypeError for a clock of one's
+        own: the other process could not read it."""
+        if self._segment.closed:
+            raise LimiterClosed(f"limiter {self.name} was closed in this process; open it again")
+        if self._clock is not None:
+            raise TypeError(
+                f"limiter {self.name!r} has a clock of its own, which another process cannot read: "
+                f"open it there, with Limiter({self.name!r}, clock=...)"
+            )
+        return type(self)._unpickled, (self.config, self._owner)
+
+    @classmethod
+    def _unpickled(cls, config: Config, owner: int) -> Limiter:
+        known = _open_limiters.get(config.table.name)
+        if known is not None and known._owner == owner:
+            return known
+        limiter = cls.__new__(cls)
+        limiter._open(config, None, owner, replace=False)
+        return limiter
 
     def __enter__(self) -> Limiter:
         return self
