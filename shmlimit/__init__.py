@@ -8,6 +8,7 @@ if not decision:
 
 from shmlimit._core import CheckReport, Decision, Limit, Reset
 from shmlimit.config import Config, LimitConfig, TableConfig
+from shmlimit.decisions import Decisions
 from shmlimit.errors import (
     ConfigError,
     CostExceedsBurst,
@@ -32,6 +33,7 @@ __all__ = [
     "ConfigError",
     "CostExceedsBurst",
     "Decision",
+    "Decisions",
     "InvalidRate",
     "Key",
     "Limit",

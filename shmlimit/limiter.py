@@ -7,13 +7,14 @@ import difflib
 import logging
 import os
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Self
 
 from shmlimit import segment as segments
 from shmlimit._core import CheckReport, Limit
 from shmlimit.config import Config, LimitConfig, TableConfig
+from shmlimit.decisions import Decisions, Request, hit_all
 from shmlimit.errors import InvalidRate, LimiterClosed
 from shmlimit.rate import Rate
 from shmlimit.segment import Clock
@@ -165,6 +166,22 @@ class Limiter:
 
     def __contains__(self, name: object) -> bool:
         return name in self._segment.table.names()
+
+    def hit_all(self, requests: Iterable[Request]) -> Decisions:
+        """Puts one request to several limits: it takes from all when all allow it, else from none.
+
+        Each of `requests` is (limit's name, key) or (limit's name, key, cost). The answer is the
+        tuple of their Decisions, true when all allow; `deciding` is the one that decided.
+
+        A cell may be lost on a request that is refused when a limit's answer changes between the
+        look at it and the hit: another process took its last cells, or some became free. A bucket
+        that is named twice is asked once, for the sum of the costs.
+
+        Raises what Limit.hit raises, LimitNotFound, TypeError for what is no request and ValueError
+        for none at all, before anything is taken; the failure of a clock or segment may come
+        between two limits.
+        """
+        return hit_all(self, requests)
 
     def check(self) -> CheckReport:
         """Walks the whole table and asserts its structure. Raises TableDamaged with evidence."""
