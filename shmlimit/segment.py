@@ -10,11 +10,11 @@ lock.py says what its locks mean.
 from __future__ import annotations
 
 import errno
+import logging
 import mmap
 import os
 import re
 import secrets
-import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -24,16 +24,11 @@ import posix_ipc
 from shmlimit import _core
 from shmlimit.errors import (
     ConfigError,
-    ForeignBoot,
-    ForeignClock,
-    ForeignOwner,
-    ForeignTimeNamespace,
     LimiterClosed,
     NotEnoughMemory,
-    NotRegularFile,
     SegmentError,
     SegmentNotFound,
-    UnsafePermissions,
+    TableDamaged,
     WrongGeometry,
     WrongSize,
 )
@@ -48,6 +43,7 @@ from shmlimit.lock import (
     unlock,
 )
 from shmlimit.process import boot_id, namespace_inode
+from shmlimit.refusal import REMOVAL, refuse_file, refuse_header
 
 DIRECTORY = "/dev/shm"
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,200}", re.ASCII)
@@ -57,7 +53,6 @@ PUBLISHER_WAIT_S = 10.0  # publishing takes microseconds
 KEYS_PER_LINE = 2  # a line has four slots, a key has room for two
 UID_NONE = 0xFFFFFFFF  # chown's "leave as it is"
 SETTLE_S = 10.0  # for a name that others make and remove all the time
-REMOVAL = "if nothing uses it, remove {path} and start again"
 REMEDIES = {  # by errno
     errno.ENOENT: f"mount a tmpfs at {DIRECTORY}",
     errno.EMFILE: "raise the limit of open files (ulimit -n)",
@@ -66,6 +61,8 @@ REMEDIES = {  # by errno
     errno.ENOSPC: f"free or enlarge {DIRECTORY}: its space or its inodes are used up",
     errno.EFBIG: "lower `keys`, or raise the limit of file size (ulimit -f)",
 }
+
+log = logging.getLogger("shmlimit")
 
 Clock = Callable[[], int]
 
@@ -106,6 +103,7 @@ class Segment:
         self.path = DIRECTORY + posix_name
         self._inode = os.fstat(descriptor).st_ino
         self._descriptor = descriptor  # carries the users' lock, never mapped
+        mapping.madvise(mmap.MADV_DONTDUMP)  # a core dump would tell the secret of the hash
         self.closed = False
         self._table: _core.Table | None = _core.Table(
             mapping, posix_name, self.publisher_lock, clock, namespace_inode("pid")
@@ -141,6 +139,13 @@ class Segment:
             # Given back by hand: a child that was forked meanwhile would keep it.
             stack.callback(unlock, descriptor, PUBLISHER_BYTE)
             yield
+
+    def is_left_behind(self) -> bool:
+        """Whether no other process uses it. If so, nobody else can attach until `share`."""
+        return try_lock(self._descriptor, USERS_BYTE, EXCLUSIVE)
+
+    def share(self) -> None:
+        try_lock(self._descriptor, USERS_BYTE, SHARED)
 
     def _lost(self, error: OSError | None) -> Exception:
         if self.closed:
@@ -197,15 +202,22 @@ def create(name: str, owner: int, keys: int, workers: int, clock: Clock | None) 
         try_lock(descriptor, USERS_BYTE, SHARED)
         _reserve(memory.fd, size_bytes, posix_name)
         mapping = mmap.mmap(memory.fd, size_bytes)
+        undo.callback(_unmap, mapping)
         _core.format_segment(
             mapping, _new_header(lines, workers, size_bytes, clock), secrets.token_bytes(16)
         )
         if owner != os.geteuid():
             os.fchown(memory.fd, owner, -1)
         segment = Segment(posix_name, descriptor, mapping, clock)
+        undo.callback(segment.table.close)
         os.link(DIRECTORY + temporary, DIRECTORY + posix_name)
         undo.pop_all()
         return segment
+
+
+def _unmap(mapping: mmap.mmap) -> None:
+    with suppress(BufferError):  # a table still has it, and gives it back when it goes
+        mapping.close()
 
 
 def _unlink_if_there(posix_name: str) -> None:
@@ -261,8 +273,10 @@ def create_or_attach(
 ) -> Segment:
     """The segment of that name, made if there is none. Of two that race, one makes it.
 
-    Raises WrongGeometry when the running segment was made for another number of keys. Its counter
-    rows are taken as they are: processes that find none share one.
+    One that a crash left behind is taken over with its buckets, after a check of its structure; it
+    is made anew when it is damaged or has another size. Raises WrongGeometry when a running segment
+    was made for another number of keys. Its counter rows are taken as they are: processes that find
+    none share one.
     """
     with _explained(name, owner):
         deadline_s = time.monotonic() + SETTLE_S
@@ -276,18 +290,31 @@ def create_or_attach(
                 os.stat(DIRECTORY)  # without it the error is another one
                 time.sleep(0.001)
                 continue
-            header = segment.header
-            if header.lines != _core.lines_for(keys):
+            try:
+                _require_keys(segment, keys)
+                if segment.is_left_behind():
+                    segment.table.check()
+                    log.info("segment %s: taken over with its buckets from a crash", segment.path)
+                segment.share()
+                return segment
+            except (WrongGeometry, TableDamaged) as fault:
+                left_behind = segment.is_left_behind()
                 segment.close()
-                raise WrongGeometry(
-                    f"segment {segment.path} was made for {header.lines * KEYS_PER_LINE} keys, "
-                    f"not for {keys}: "
-                    f"close it in whatever uses it; {REMOVAL.format(path=segment.path)}"
-                )
-            return segment
+                if not left_behind:
+                    raise
+                log.warning("segment left behind by a crash is made anew: %s", fault)
         raise SegmentError(
             f"segment {name!r} kept appearing and disappearing for {SETTLE_S:g} s: processes "
             f"that open and close it all the time keep others out; keep one of them open"
+        )
+
+
+def _require_keys(segment: Segment, keys: int) -> None:
+    lines = segment.header.lines
+    if lines != _core.lines_for(keys):
+        raise WrongGeometry(
+            f"segment {segment.path} was made for {lines * KEYS_PER_LINE} keys, not for {keys}: "
+            f"close it in whatever uses it; {REMOVAL.format(path=segment.path)}"
         )
 
 
@@ -355,42 +382,6 @@ def _reserve(descriptor: int, size_bytes: int, posix_name: str) -> None:
             f"--shm-size={size_bytes // 2**20 + 64}m; Kubernetes: an emptyDir volume with "
             f"medium: Memory and a sizeLimit, mounted at {DIRECTORY})"
         ) from None
-
-
-def refuse_file(found: os.stat_result | None, path: str, owner: int) -> None:
-    """Refuses what bears the name but cannot be our segment, before it is opened and after."""
-    if found is None:
-        raise SegmentNotFound(f"no segment {path}: is the server running?")
-    if not stat.S_ISREG(found.st_mode):
-        raise NotRegularFile(f"{path} is not a regular file; remove it and start again")
-    if found.st_uid != owner:
-        raise ForeignOwner(
-            f"segment {path} belongs to uid {found.st_uid}, not to uid {owner}: run as that user, "
-            f"or have its owner remove it"
-        )
-    if found.st_mode & 0o077:
-        raise UnsafePermissions(
-            f"segment {path} has mode {stat.S_IMODE(found.st_mode):04o}, so that others may have "
-            f"read or changed it; accepted is 0600; {REMOVAL.format(path=path)}"
-        )
-
-
-def refuse_header(header: _core.Header, path: str) -> None:
-    """Refuses a well-formed segment whose clock readings would mean something else here."""
-    removal = REMOVAL.format(path=path)
-    if header.boot_id != boot_id():
-        raise ForeignBoot(f"segment {path} was made before the last boot; {removal}")
-    if header.clock_id != time.CLOCK_MONOTONIC:
-        raise ForeignClock(
-            f"segment {path} runs on clock {header.clock_id}, not on CLOCK_MONOTONIC "
-            f"({time.CLOCK_MONOTONIC}); {removal}"
-        )
-    if header.time_ns_inode != namespace_inode("time"):
-        raise ForeignTimeNamespace(
-            f"segment {path} was made in time namespace {header.time_ns_inode}, this process is "
-            f"in {namespace_inode('time')}: their clocks differ; share the namespace, or use "
-            f"another segment name"
-        )
 
 
 def _open(path: str) -> int:

@@ -18,13 +18,11 @@ from typing import NoReturn
 from shmlimit import _core
 from shmlimit.errors import SegmentError, SegmentNotFound, WrongSize
 from shmlimit.process import namespace_inode, process_lives
+from shmlimit.refusal import REMOVAL, refuse_file, refuse_header
 from shmlimit.segment import (
     DIRECTORY,
     EPOCH_MARGIN_NS,
     KEYS_PER_LINE,
-    REMOVAL,
-    refuse_file,
-    refuse_header,
     segment_name,
 )
 

@@ -17,6 +17,7 @@ from shmlimit import segment as segments
 from shmlimit.errors import SegmentError
 from shmlimit.lock import try_lock
 from tests.conftest import Clock
+from tests.segment_file import SegmentFile
 
 fork = multiprocessing.get_context("fork")
 
@@ -200,6 +201,63 @@ def test_what_a_crash_left_is_taken_over_with_its_buckets(
         assert limiter["a"].peek("x", 0).remaining == BURST - 80
         assert limiter.counters()["a"]["allowed"] == 80
     assert files(path) == []
+
+
+def left_by_a_crash(name: str, forked: Callable[[Callable[[], None]], int]) -> None:
+    def crash() -> None:
+        opened(name)["a"].hit("x")
+        os._exit(0)
+
+    assert os.waitpid(forked(crash), 0)[1] == 0
+
+
+def test_what_a_crash_left_with_damage_is_made_anew(
+    segment_name: str,
+    path: Path,
+    forked: Callable[[Callable[[], None]], int],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    left_by_a_crash(segment_name, forked)
+    with SegmentFile.of(path) as file:
+        file.set_slot(0, fp=0, v=3)
+    with opened(segment_name) as limiter:
+        limiter.check()
+        assert limiter["a"].peek("x", 0).remaining == BURST, "none of its buckets is trusted"
+        assert any("made anew" in message for message in caplog.messages)
+
+
+def test_what_a_crash_left_with_another_size_is_made_anew(
+    segment_name: str,
+    path: Path,
+    forked: Callable[[Callable[[], None]], int],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    left_by_a_crash(segment_name, forked)
+    size_bytes = path.stat().st_size
+    with shmlimit.Limiter(segment_name, keys=100_000, a=SLOW) as limiter:
+        assert limiter["a"].peek("x", 0).remaining == BURST
+        assert path.stat().st_size > size_bytes
+    (message,) = caplog.messages
+    assert "made for 100 keys, not for 100000" in message
+
+
+def test_a_running_segment_with_damage_is_attached_and_left_alone(
+    segment_name: str, path: Path
+) -> None:
+    with opened(segment_name) as running:
+        running["a"].hit("x")
+        with SegmentFile.of(path) as file:
+            file.set_slot(0, fp=0, v=3)
+        with opened(segment_name) as second:
+            assert second["a"].peek("x", 0).remaining == BURST - 1
+
+
+def test_its_memory_is_not_in_a_core_dump(segment_name: str) -> None:
+    with opened(segment_name):
+        entries = Path("/proc/self/smaps").read_text().split(segment_name)
+        assert len(entries) == 2
+        flags = next(line for line in entries[1].splitlines() if line.startswith("VmFlags:"))
+        assert "dd" in flags.split()
 
 
 def killed_at_link(name: str) -> None:
