@@ -168,8 +168,8 @@ def test_a_closed_limiter_decides_nothing(limiter: Limiter) -> None:
 def test_the_answer_is_a_tuple_that_pickles(limiter: Limiter) -> None:
     limiter["slow"].hit("x")
     decisions = limiter.hit_all([("slow", "x"), ("wide", "x")])
+    assert isinstance(decisions, tuple)
     received = pickle.loads(pickle.dumps(decisions))
     assert type(received) is Decisions
-    assert isinstance(received, tuple)
     assert not received
     assert received.deciding.name == "slow"
