@@ -31,7 +31,10 @@ from pathlib import Path
 from typing import Literal, assert_type
 
 import shmlimit
-from shmlimit import CheckReport, Decision, Limit, Limiter, Rate, Reset
+from shmlimit import (
+    CheckReport, Decision, Decisions, Key, Limit, Limiter, Rate, RateLimitExceeded, Reset,
+)
+from shmlimit.testing import FakeClock, limiters
 
 limiter = Limiter("shop", per_ip="100/s", per_key=Rate.parse("5/min"), keys=1000, workers=4)
 assert_type(limiter, Limiter)
@@ -73,7 +76,48 @@ assert_type(limit.clear("x"), Literal["cleared", "set_full", "contended"])
 assert_type(limit.reset(), Reset)
 assert_type(limit.reset().dead_after_ns, int)
 
+key: Key = ("tenant", b"user", 7)
+assert_type(limit.hit(key), Decision)
+decisions = limiter.hit_all([("per_ip", "x"), ("per_key", key, 2)])
+assert_type(decisions, Decisions)
+assert_type(decisions[0], Decision)
+assert_type(decisions.deciding, Decision)
+assert_type(decisions.allowed, bool)
+assert_type(decisions.retry_after, float)
+assert_type(decisions.retry_after_ns, int)
+
+
+@limit.limited(key=lambda number, *_: ("number", number))
+def doubled(number: int, text: str = "") -> int:
+    return number * 2
+
+
+@limit.limited(key="all", cost=2)
+async def later(number: int) -> str:
+    return str(number)
+
+
+async def awaits() -> None:
+    assert_type(await later(1), str)
+    await later("1")  # type: ignore[arg-type]
+
+
+assert_type(doubled(1, text="x"), int)
+doubled("1")  # type: ignore[arg-type]
+doubled(1, words="x")  # type: ignore[call-arg]
+assert_type(RateLimitExceeded(decision).retry_after, float)
+assert_type(RateLimitExceeded(decision).decision, Decision)
+
+clock = FakeClock()
+assert_type(clock(), int)
+with limiters(clock) as make:
+    assert_type(make(per_ip="1/s", keys=10), Limiter)
+    make(10)  # type: ignore[call-arg]
+    make(per_ip=10)  # type: ignore[arg-type]
+
 limit.hit(1)  # type: ignore[arg-type]
+limit.hit(("x", 1.5))  # type: ignore[arg-type]
+limit.hit_all  # type: ignore[attr-defined]
 limit.hit("x", 1.5)  # type: ignore[arg-type]
 limit.hit_many([1])  # type: ignore[list-item]
 limit.name = "y"  # type: ignore[misc]
