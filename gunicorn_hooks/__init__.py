@@ -1,22 +1,25 @@
-"""gunicorn's hooks: the master makes the table of shmlimit.toml before it forks, and removes it.
+"""gunicorn's hooks: the master makes the table of shmlimit.toml before it forks, reads the file
+again at a reload (HUP), and removes the table when it has stopped.
 
 Either `gunicorn -c python:gunicorn_hooks app:app`, or in a gunicorn.conf.py of one's own:
 
     from gunicorn_hooks import *
 
-A hook of one's own by the same name has to call the one from here:
+Hooks of one's own by the same names run too: ours first, in on_exit ours last. That is arranged by
+nworkers_changed, the first hook that gunicorn calls; one's own has to call it:
 
     import gunicorn_hooks
 
-    def on_starting(server):
-        gunicorn_hooks.on_starting(server)
+    def nworkers_changed(server, new_value, old_value):
+        gunicorn_hooks.nworkers_changed(server, new_value, old_value)
         ...
 
 Workers inherit the table, so a worker may be killed, recycled, added or removed at any time. It is
 gone when the master has stopped; after a SIGKILL of the master, when the last worker has noticed.
 A table that nobody was left to remove is adopted by the next start, with its buckets.
 
-A server whose table cannot be made does not start: it exits with status 1.
+A server whose table cannot be made does not start: it exits with status 1. A reload that fails
+changes nothing and is logged.
 """
 
 from __future__ import annotations
@@ -29,51 +32,104 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from shmlimit.config import ENVIRONMENT_VARIABLE, LimitConfig
+from gunicorn_hooks.composition import Composition, guarded
+from shmlimit.config import ENVIRONMENT_VARIABLE, Config, LimitConfig
 from shmlimit.errors import ShmlimitError
 from shmlimit.limiter import Limiter
 
 if TYPE_CHECKING:
     from gunicorn.arbiter import Arbiter
 
-__all__ = ["nworkers_changed", "on_exit", "on_starting"]
+__all__ = ["nworkers_changed", "on_exit", "on_reload", "on_starting"]
 
 KILLED_WORKERS_WAIT_S = 5.0
 _limiter: Limiter | None = None  # the master's, inherited by the workers
 
 
+@guarded("start the server again if shmlimit.toml is not read at a reload")
 def nworkers_changed(server: Arbiter, new_value: int, old_value: int | None) -> None:
-    """With preload_app the application is imported before on_starting; this hook runs earlier."""
+    """The first hook of a start and of a reload. With preload_app the application is imported
+    between it and on_starting. Later, threads of gunicorn call it too."""
+    _composition.complete(server.cfg)
     if old_value is None and server.cfg.preload_app:
-        _open(server)
+        _open_or_refuse(server)
 
 
+@guarded("start the server again")
 def on_starting(server: Arbiter) -> None:
-    if _limiter is None:
-        _open(server)
+    _complete_late(server)
+    _open_or_refuse(server)
 
 
+@guarded("start the server again to have shmlimit.toml read")
+def on_reload(server: Arbiter) -> None:
+    _complete_late(server)
+    try:
+        if _limiter is None:  # these hooks came with this reload
+            _open(server)
+        else:
+            _limiter.reload(Config.find(_file(server)))
+            server.log.info("shmlimit: reloaded: %s", _limits())
+    except (ShmlimitError, OSError) as error:
+        server.log.error(
+            "shmlimit: the limits stay as they are; correct this and send HUP again: %s", error
+        )
+
+
+@guarded("`shmlimit list` shows whether a table was left behind; the next start takes it over")
 def on_exit(server: Arbiter) -> None:
     """The workers have been told to stop, and those that did not were killed."""
     if _limiter is not None:
-        _wait_for(server.WORKERS)
-        _limiter.close()
+        try:
+            _wait_for(server.WORKERS)
+        finally:
+            _limiter.close()
+
+
+_composition = Composition((nworkers_changed, on_starting, on_reload, on_exit), last=["on_exit"])
+
+
+def _complete_late(server: Arbiter) -> None:
+    """For when nworkers_changed has not done it, because the configuration has another one."""
+    if "nworkers_changed" in _composition.complete(server.cfg):
+        server.log.error(
+            "shmlimit: gunicorn's configuration has a nworkers_changed that hides the one of "
+            "gunicorn_hooks, so limits may not follow reloads: write `from gunicorn_hooks import "
+            "*`, and call gunicorn_hooks.nworkers_changed(server, new_value, old_value) in yours"
+        )
+
+
+def _open_or_refuse(server: Arbiter) -> None:
+    """Ends the server rather than to let it run without its limits."""
+    if _limiter is not None:
+        return
+    try:
+        _open(server)
+    except Exception as error:
+        known = isinstance(error, ShmlimitError | OSError)
+        server.log.error(
+            "shmlimit: the server does not start without its limits: %s",
+            error, exc_info=None if known else error,
+        )  # fmt: skip
+        sys.exit(1)
 
 
 def _open(server: Arbiter) -> None:
     """The limiter, for the user that workers run as, with counters for twice as many workers as
     there are now; more would share counters."""
     global _limiter
-    path = server.cfg.env.get(ENVIRONMENT_VARIABLE) or None  # raw_env is not in os.environ yet
     workers = max(64, 2 * server.cfg.workers)
-    try:
-        _limiter = Limiter.from_config(path, owner=server.cfg.uid, workers=workers)
-    except (ShmlimitError, OSError) as error:
-        server.log.error("shmlimit: the server does not start without its limits: %s", error)
-        sys.exit(1)
-    limits = "; ".join(map(_told, _limiter.config.limits))
+    _limiter = Limiter.from_config(_file(server), owner=server.cfg.uid, workers=workers)
     size_mib = _limiter.size_bytes / 2**20
-    server.log.info("shmlimit: %s (%.1f MiB): %s", _limiter.path, size_mib, limits)
+    server.log.info("shmlimit: %s (%.1f MiB): %s", _limiter.path, size_mib, _limits())
+
+
+def _file(server: Arbiter) -> str | None:
+    return server.cfg.env.get(ENVIRONMENT_VARIABLE) or None  # raw_env is in os.environ only later
+
+
+def _limits() -> str:
+    return "; ".join(map(_told, _limiter.config.limits)) if _limiter is not None else ""
 
 
 def _told(limit: LimitConfig) -> str:

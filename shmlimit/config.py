@@ -112,24 +112,30 @@ class Config:
                 raise ConfigError(f"limits: {name!r} is there twice; accepted: each name once")
 
     @staticmethod
-    def find(path: str | os.PathLike[str] | None = None) -> Path:
-        """The configuration file's absolute path, without reading it.
+    def place(path: str | os.PathLike[str] | None = None) -> Path:
+        """Where the configuration file is looked for, absolute, whether or not there is one.
 
-        It is `path`, else $SHMLIMIT_CONFIG unless empty, else ./shmlimit.toml. ConfigError: there
-        is no such file. The next place is not tried then: it would be a configuration that nobody
-        asked for.
+        It is `path`, else $SHMLIMIT_CONFIG unless empty, else ./shmlimit.toml.
         """
-        variable = os.environ.get(ENVIRONMENT_VARIABLE, "")
-        if path is not None:
-            found, looked = _absolute(path), "the path given"
-        elif variable:
-            found, looked = _absolute(variable), f"${ENVIRONMENT_VARIABLE}"
-        else:
-            found = _absolute(DEFAULT_FILE)
-            looked = f"${ENVIRONMENT_VARIABLE} (not set), then ./{DEFAULT_FILE}"
+        if path is None:
+            path = os.environ.get(ENVIRONMENT_VARIABLE, "") or DEFAULT_FILE
+        return _absolute(path)
+
+    @staticmethod
+    def find(path: str | os.PathLike[str] | None = None) -> Path:
+        """The same, without reading it. ConfigError: there is no such file. The next place is not
+        tried then: it would be a configuration that nobody asked for.
+        """
+        found = Config.place(path)
         try:
             os.stat(found)
         except (FileNotFoundError, NotADirectoryError):
+            if path is not None:
+                looked = "the path given"
+            elif os.environ.get(ENVIRONMENT_VARIABLE, ""):
+                looked = f"${ENVIRONMENT_VARIABLE}"
+            else:
+                looked = f"${ENVIRONMENT_VARIABLE} (not set), then ./{DEFAULT_FILE}"
             raise _missing(found, f" (looked at: {looked})") from None
         except (OSError, ValueError):
             pass  # something is there: load says what is wrong with it

@@ -13,9 +13,9 @@ from typing import Self
 
 from shmlimit import segment as segments
 from shmlimit._core import CheckReport, Limit
-from shmlimit.config import Config, LimitConfig, TableConfig
+from shmlimit.config import LIMITS_MAX, Config, LimitConfig, TableConfig
 from shmlimit.decisions import Decisions, Request, hit_all
-from shmlimit.errors import InvalidRate, LimiterClosed
+from shmlimit.errors import ConfigError, InvalidRate, LimiterClosed, TooManyLimits
 from shmlimit.rate import Rate
 from shmlimit.segment import Clock
 from shmlimit.share import Share
@@ -73,16 +73,21 @@ class Limiter:
         """The limiter that shmlimit.toml describes: of `path`, $SHMLIMIT_CONFIG or here.
 
         A limiter of that file or name which this process has open already, or has inherited by
-        fork, is returned as it is: a new worker does not depend on what the file says by then.
+        fork, is returned as it is, and so is without a path the only inherited one of any file: a
+        new worker does not depend on what its file says by then, nor on where it is.
         Otherwise the file decides: limits that the segment has with other numbers get the file's,
         in all processes, and keep their buckets; that is logged. `workers` is the least number of
         counter rows to make room for. Raises what Limiter raises.
         """
-        found = Config.find(path)
-        for limiter in _open_limiters.values():
-            if limiter.config.path == found:  # not read again: it may be broken by now
+        place = Config.place(path)
+        of_files = [each for each in _open_limiters.values() if each.config.path is not None]
+        of_parent = [each for each in of_files if each.inherited]
+        for limiter in of_files:
+            if limiter.config.path == place:  # not read again: it may be broken or gone by now
                 return limiter
-        config = Config.load(found)
+        if path is None and len(of_parent) == 1:
+            return of_parent[0]
+        config = Config.load(Config.find(path))
         inherited = _open_limiters.get(config.table.name)
         if inherited is not None:
             return inherited
@@ -104,6 +109,7 @@ class Limiter:
         table = config.table
         self.name = table.name
         self.config = config
+        self._opened_by_pid = os.getpid()
         self._owner = os.geteuid() if owner is None else owner
         self._clock = clock
         self._segment = segments.create_or_attach(
@@ -113,14 +119,72 @@ class Limiter:
         self._limits: dict[str, Limit] = {}
         try:
             for limit in config.limits:
-                self._publish(limit, replace=replace)
+                self._publish(limit, config.path, replace=replace)
         except BaseException:
             self._segment.close()
             raise
         _open_limiters.setdefault(self.name, self)
         atexit.register(self.close)
 
-    def _publish(self, limit: LimitConfig, *, replace: bool) -> None:
+    def reload(self, path: str | os.PathLike[str] | None = None) -> None:
+        """Reads shmlimit.toml again and publishes what it says now, to all processes at once.
+
+        A changed rate, mode or when_full counts from the next request on, and buckets are kept as
+        time: who owes two seconds owes two seconds. New limits are made. A limit that the file no
+        longer names keeps its numbers and may be used in code; RateLimitMiddleware applies it no
+        more. A `key` counts in this process and those it forks from now on; others have to reload
+        for themselves. A changed `name`, `keys` or `workers` needs a restart, which is logged.
+
+        - path: as in from_config; None is the file that this limiter came from
+
+        Raises ConfigError for a file that is not accepted, also when it leaves the middleware no
+        limit to apply, and TooManyLimits: then nothing has changed. A SegmentError, when limits
+        cannot be published, may come after some of them.
+        """
+        place = path or self.config.path
+        if place is None:
+            raise ConfigError(f"limiter {self.name!r} was made in code: give reload a file's path")
+        config = Config.load(place)
+        self._refuse_reload(config)
+        for limit in config.limits:
+            self._publish(limit, config.path, replace=True)
+        named = {limit.name for limit in config.limits}
+        for name, running in list(self._limits.items()):
+            if name not in named:
+                running.key = None
+        # Last, and in one step: the middleware takes a new config as the sign to look again.
+        self.config = Config(self.config.table, config.limits, config.path)
+
+    def _refuse_reload(self, config: Config) -> None:
+        """Raises for what must not be published; logs what cannot be."""
+        if any(limit.key for limit in self.config.limits) and not any(
+            limit.key for limit in config.limits
+        ):
+            raise ConfigError(
+                f"{config.path}: no limit has a key any more, so no request would be limited; to "
+                f'let all pass give the limits mode = "off"'
+            )
+        names = {*self, *(limit.name for limit in config.limits)}
+        if len(names) > LIMITS_MAX:
+            raise TooManyLimits(
+                f"{config.path}: with those that were removed from it there are {len(names)} "
+                f"limits in segment {self.path}, which has room for {LIMITS_MAX}: restart the "
+                f"server, so that the segment is made anew"
+            )
+        runs, asked = self.config.table, config.table
+        for key, differs in (
+            ("name", asked.name != runs.name),
+            ("keys", asked.keys != runs.keys),
+            ("workers", asked.workers > self._segment.header.worker_rows),
+        ):
+            if differs:
+                log.warning(
+                    "%s: table.%s is %r now and %r in the running segment; it needs a restart: "
+                    "stop the server and start it again",
+                    config.path, key, getattr(asked, key), getattr(runs, key),
+                )  # fmt: skip
+
+    def _publish(self, limit: LimitConfig, source: Path | None, *, replace: bool) -> None:
         table = self._segment.table
         share = Share.of(limit.rate, hosts=1)
         before = _numbers(table.limit(limit.name)) if limit.name in table.names() else None
@@ -135,10 +199,15 @@ class Limiter:
         elif before not in (None, runs):
             log.warning(
                 "limit %s of segment %s ran at %s and runs at %s now, in all processes, as %s says",
-                limit.name, self._segment.path, before, runs, self.config.path,
+                limit.name, self._segment.path, before, runs, source,
             )  # fmt: skip
         running.key = limit.key
         self._limits[limit.name] = running
+
+    @property
+    def inherited(self) -> bool:
+        """Whether another process opened it and this one has it by fork."""
+        return self._opened_by_pid != os.getpid()
 
     @property
     def path(self) -> Path:

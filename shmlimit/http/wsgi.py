@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from shmlimit._core import Decision, Limit
+from shmlimit.config import Config
 from shmlimit.errors import ConfigError
 from shmlimit.http.keys import KeyFunction, key_function
 from shmlimit.limiter import Limiter
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("shmlimit")
 
-DECISIONS = "shmlimit.decisions"  # in environ: the Decisions on this request, a tuple
+DECISIONS = "shmlimit.decisions"  # in environ: the Decisions on this request; () after a failure
 NS_PER_S = 1_000_000_000
 
 
@@ -31,7 +33,10 @@ class RateLimitMiddleware:
     the logger "shmlimit".
 
     - limiter: None opens the one of shmlimit.toml, or takes the one that this process opened or
-      inherited already: under gunicorn the master's
+      inherited already: under gunicorn the master's. A gunicorn worker that has opened it itself
+      logs a warning at its first request: it takes the limits along when it ends.
+
+    A reload of the limiter counts from the next request on.
 
     Raises what Limiter.from_config raises, and ConfigError when no limit has a `key`.
     """
@@ -41,19 +46,14 @@ class RateLimitMiddleware:
         if not isinstance(limiter, Limiter | None):
             raise TypeError(f"limiter: accepted is a shmlimit.Limiter or None, not {limiter!r}")
         self.limiter = Limiter.from_config() if limiter is None else limiter
-        keyed = [(limit, limit.key) for limit in self.limiter.config.limits if limit.key]
-        if not keyed:
-            where = self.limiter.config.path or f"limiter {self.limiter.name!r}"
-            raise ConfigError(
-                f'{where}: no limit has a key, so no request would be limited; give one key = "ip"'
-            )
-        self._limits: list[tuple[Limit, KeyFunction]] = [
-            (self.limiter[limit.name], key_function(key)) for limit, key in keyed
-        ]
+        self._limits = _limits_with_key(self.limiter)
+        self._config: Config | None = None  # what _limits were made from; None before any request
         self._failures: set[type[Exception]] = set()  # kinds that were logged
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         try:
+            if self.limiter.config is not self._config:
+                self._follow()
             decisions = self._decide(environ)
         except Exception as error:
             self._log_once(error)
@@ -63,23 +63,24 @@ class RateLimitMiddleware:
             return self.app(environ, start_response)
         return _refuse(decisions, environ, start_response)
 
+    def _follow(self) -> None:
+        """Takes over what the limiter's configuration says: it changes at a reload."""
+        before, self._config = self._config, self.limiter.config
+        self._limits = _limits_with_key(self.limiter)
+        gunicorn = os.environ.get("SERVER_SOFTWARE", "").startswith("gunicorn/")
+        if before is None and gunicorn and not self.limiter.inherited:
+            log.warning(
+                "this gunicorn worker has opened segment %s itself: the limits start afresh "
+                "whenever the last such worker has ended, and no reload changes them. Let the "
+                "master open it: `gunicorn -c python:gunicorn_hooks`, or `from gunicorn_hooks "
+                "import *` in gunicorn.conf.py; a limiter of your own: make it with --preload",
+                self.limiter.path,
+            )
+
     def _decide(self, environ: WSGIEnvironment) -> tuple[Decision, ...]:
-        """The decisions of all limits, or of those that refuse."""
-        if len(self._limits) == 1:
-            limit, key_of = self._limits[0]
-            return (limit.hit(key_of(environ)),)
-        requests = []
-        for limit, key_of in self._limits:
-            key = key_of(environ)
-            requests.append((limit.peek(key).allowed, limit, key))
-        # Those that would refuse are hit first, while nothing has been taken from the others.
-        requests.sort(key=lambda request: request[0])
-        decisions: list[Decision] = []
-        for would_allow, limit, key in requests:
-            if would_allow and not all(decisions):
-                break
-            decisions.append(limit.hit(key))
-        return tuple(decisions)
+        return self.limiter.hit_all(
+            [(limit.name, key_of(environ)) for limit, key_of in self._limits]
+        )
 
     def _log_once(self, error: Exception) -> None:
         if type(error) not in self._failures:
@@ -88,6 +89,17 @@ class RateLimitMiddleware:
                 "requests pass unlimited: %s: %s (further ones of this kind are not logged)",
                 type(error).__name__, error, exc_info=error,
             )  # fmt: skip
+
+
+def _limits_with_key(limiter: Limiter) -> list[tuple[Limit, KeyFunction]]:
+    config = limiter.config
+    keyed = [(limiter[limit.name], key_function(limit.key)) for limit in config.limits if limit.key]
+    if not keyed:
+        raise ConfigError(
+            f"{config.path or f'limiter {limiter.name!r}'}: no limit has a key, so no request "
+            f'would be limited; give one key = "ip"'
+        )
+    return keyed
 
 
 def _refuse(

@@ -1,0 +1,82 @@
+"""The middleware when its limiter is reloaded, and when no gunicorn master has opened it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shmlimit import Limiter
+from shmlimit.http.wsgi import RateLimitMiddleware
+from tests.conftest import Clock
+from tests.test_wsgi import Response, hello
+
+
+@pytest.fixture
+def file(segment_name: str, tmp_path: Path) -> Path:
+    path = tmp_path / "shmlimit.toml"
+    path.write_text(
+        f'[table]\nname = "{segment_name}"\nkeys = 100\n[limits.a]\nrate = "2/h"\nkey = "ip"\n'
+    )
+    return path
+
+
+@pytest.fixture
+def limiter(file: Path, clock: Clock) -> Iterator[Limiter]:
+    with Limiter.from_config(file, clock=clock) as opened:
+        yield opened
+
+
+def test_a_key_that_was_changed_counts_from_the_next_request_on(
+    file: Path, limiter: Limiter
+) -> None:
+    app = RateLimitMiddleware(hello, limiter)
+    statuses = [Response(app).status for _ in range(3)]
+    assert statuses == ["200 OK", "200 OK", "429 Too Many Requests"]
+    file.write_text(file.read_text().replace('"ip"', '"header:X-Api-Key"'))
+    limiter.reload()
+    assert Response(app, HTTP_X_API_KEY="k").status == "200 OK"
+    assert limiter["a"].peek("h:k").remaining == 0  # one of two is taken, and one asked for
+
+
+def test_a_limit_that_was_removed_is_applied_no_more(file: Path, limiter: Limiter) -> None:
+    app = RateLimitMiddleware(hello, limiter)
+    assert Response(app).status == "200 OK"
+    file.write_text(file.read_text().replace("limits.a", "limits.b"))
+    limiter.reload()
+    for _ in range(2):
+        assert Response(app).status == "200 OK"
+    assert Response(app).status == "429 Too Many Requests"
+    assert limiter.counters()["a"]["allowed"] == 1
+
+
+def test_a_gunicorn_worker_that_opened_the_table_itself_says_so_once(
+    limiter: Limiter, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("SERVER_SOFTWARE", "gunicorn/27.0.1")
+    app = RateLimitMiddleware(hello, limiter)
+    assert caplog.messages == []  # it may be the master that imports, with --preload
+    for _ in range(2):
+        assert Response(app).status == "200 OK"
+    limiter.reload()
+    Response(app)
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert f"opened segment {limiter.path} itself" in record.message
+    assert "gunicorn -c python:gunicorn_hooks" in record.message
+
+
+@pytest.mark.parametrize(("software", "inherited"), [("gunicorn/27.0.1", True), ("", False)])
+def test_one_that_inherited_it_or_another_server_says_nothing(
+    limiter: Limiter,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    software: str,
+    inherited: bool,
+) -> None:
+    monkeypatch.setenv("SERVER_SOFTWARE", software)
+    if inherited:
+        monkeypatch.setattr(limiter, "_opened_by_pid", 1)
+    assert Response(RateLimitMiddleware(hello, limiter)).status == "200 OK"
+    assert caplog.messages == []
