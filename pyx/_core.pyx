@@ -19,12 +19,14 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy, memset
 
 from clock cimport clock_monotonic_ns, ticker, ticker_now
-from gcra cimport gcra_outcome, gcra_remaining, gcra_step, ticks_to_ns
+from gcra cimport gcra_outcome, gcra_remaining, gcra_step, gcra_wait, ticks_to_ns
 from layout cimport *
 from slots cimport *
 
 import operator
+import asyncio
 import os
+import time
 from typing import NamedTuple
 
 from shmlimit.errors import (
@@ -58,6 +60,8 @@ cdef extern from "limit.h" nogil:
     bint limit_ready(const limit_view *v)
     uint64_t limit_fingerprint(const limit_view *v, const uint8_t *key, size_t bytes)
     uint64_t limit_fingerprint_joined(const limit_view *v, const uint8_t *key, size_t bytes)
+    limit_view limit_reaching(const limit_view *v, uint64_t cost, uint64_t reach_ticks)
+    uint64_t limit_charge(const limit_view *v, uint64_t fp, uint64_t cells, uint64_t now)
     void limit_prefetch(const limit_view *v, uint64_t fp)
     bint limit_decide(const limit_view *v, uint64_t fp, uint64_t cost, uint64_t now, bint peek,
                       slots_outcome *out)
@@ -93,3 +97,4 @@ include "keys.pxi"
 include "decision.pxi"
 include "table.pxi"
 include "limit.pxi"
+include "waiting.pxi"

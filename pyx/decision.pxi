@@ -16,6 +16,7 @@ cdef class Decision:
     - remaining: whole cells that would still pass at once now
     - retry_after, retry_after_ns: seconds, nanoseconds until the same request would pass; 0 when
       it was allowed (in shadow mode, when it would have been)
+    - wait, wait_ns: until a reserved request may go ahead; 0 for all others
     - reset_after, reset_after_ns: until the bucket is full again
 
     Nanoseconds are exact and rounded up: whoever waits for them is not early.
@@ -26,6 +27,7 @@ cdef class Decision:
     cdef readonly int64_t limit
     cdef readonly str name
     cdef uint64_t retry_ticks
+    cdef uint64_t wait_ticks
     cdef uint64_t ahead_ticks  # of now, by the bucket's state
     cdef uint64_t tolerance_ticks
     cdef uint64_t interval_ticks
@@ -35,8 +37,8 @@ cdef class Decision:
 
     def __reduce__(self):
         return _decision_again, (
-            self.name, self.limit, self.allowed, self.shadow, self.retry_ticks, self.ahead_ticks,
-            self.tolerance_ticks, self.interval_ticks,
+            self.name, self.limit, self.allowed, self.shadow, self.retry_ticks, self.wait_ticks,
+            self.ahead_ticks, self.tolerance_ticks, self.interval_ticks,
         )
 
     def __bool__(self):
@@ -57,6 +59,14 @@ cdef class Decision:
         return self.retry_after_ns / 1e9
 
     @property
+    def wait_ns(self):
+        return ticks_to_ns(self.wait_ticks)
+
+    @property
+    def wait(self):
+        return self.wait_ns / 1e9
+
+    @property
     def reset_after_ns(self):
         return ticks_to_ns(self.ahead_ticks)
 
@@ -74,8 +84,8 @@ cdef class Decision:
 
 
 def _decision_again(str name not None, int64_t limit, bint allowed, bint shadow,
-                    uint64_t retry_ticks, uint64_t ahead_ticks, uint64_t tolerance_ticks,
-                    uint64_t interval_ticks):
+                    uint64_t retry_ticks, uint64_t wait_ticks, uint64_t ahead_ticks,
+                    uint64_t tolerance_ticks, uint64_t interval_ticks):
     """A Decision of the values in its pickle. ValueError: no limit decides so."""
     cdef Decision d
     if limit < 1 or interval_ticks == 0 or (shadow and not allowed):
@@ -85,7 +95,7 @@ def _decision_again(str name not None, int64_t limit, bint allowed, bint shadow,
         )
     d = Decision.__new__(Decision)
     d.name, d.limit, d.allowed, d.shadow = name, limit, allowed, shadow
-    d.retry_ticks, d.ahead_ticks = retry_ticks, ahead_ticks
+    d.retry_ticks, d.wait_ticks, d.ahead_ticks = retry_ticks, wait_ticks, ahead_ticks
     d.tolerance_ticks, d.interval_ticks = tolerance_ticks, interval_ticks
     return d
 

@@ -33,6 +33,15 @@ static inline gcra_outcome gcra_step(uint64_t state, uint64_t now, uint64_t inte
     return out;
 }
 
+/* How long a request waits that was let in beyond what fits at once: its cells are in `state`, and it
+ * may go ahead when no more than the tolerance is ahead of the clock. */
+static inline uint64_t gcra_wait(uint64_t state, uint64_t now, uint64_t interval_ticks,
+                                 uint64_t tolerance_ticks, uint64_t cost) {
+    uint64_t increment = cost * interval_ticks;
+    uint64_t furthest = now + (tolerance_ticks > increment ? tolerance_ticks : increment);
+    return state > furthest ? state - furthest : 0;
+}
+
 /* Whole cells that would be admitted at once now: rounded down. */
 static inline uint64_t gcra_remaining(uint64_t state, uint64_t now, uint64_t interval_ticks,
                                       uint64_t tolerance_ticks) {

@@ -13,4 +13,6 @@ cdef extern from "gcra.h" nogil:
                            uint64_t tolerance_ticks, uint64_t cost)
     uint64_t gcra_remaining(uint64_t state, uint64_t now, uint64_t interval_ticks,
                             uint64_t tolerance_ticks)
+    uint64_t gcra_wait(uint64_t state, uint64_t now, uint64_t interval_ticks,
+                       uint64_t tolerance_ticks, uint64_t cost)
     uint64_t ticks_to_ns(uint64_t ticks)

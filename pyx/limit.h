@@ -50,6 +50,40 @@ static inline bool limit_decide(const limit_view *v, uint64_t fp, uint64_t cost,
     return out->allowed || v->numbers.mode == MODE_SHADOW;
 }
 
+/* The view of a limit that lets a request of `cost` cells run that many ticks further ahead of the
+ * clock than it otherwise may. A reservation is such a request, and then waits; so is a charge. */
+static inline limit_view limit_reaching(const limit_view *v, uint64_t cost, uint64_t reach_ticks) {
+    limit_view further = *v;
+    uint64_t increment = cost * v->numbers.interval_ticks;
+    if (further.numbers.tolerance_ticks < increment)
+        further.numbers.tolerance_ticks = increment;
+    further.numbers.tolerance_ticks += reach_ticks;
+    return further;
+}
+
+/* Takes cells whether they fit or not, as many as leave the key's debt within the view's tolerance.
+ * Returns how many were taken. A second try is for the rest of what no longer fitted whole. */
+static inline uint64_t limit_charge(const limit_view *v, uint64_t fp, uint64_t cells,
+                                    uint64_t now) {
+    const limit_numbers *n = &v->numbers;
+    for (int attempt = 0; attempt < 2 && cells != 0; attempt++) {
+        slots_outcome out;
+        uint64_t fit;
+        slots_decide(slots_of(&v->slots, fp), n, fp, cells, now, &v->clock, false, &out);
+        if (out.evicted)
+            counters_add(&v->counters->evicted, out.evicted, v->counters_shared);
+        if (out.allowed && out.decided_by != BY_FULL_SET) {
+            counters_add(&v->counters->cells, cells, v->counters_shared);
+            return cells;
+        }
+        if (out.decided_by != BY_STEP)
+            return 0;
+        fit = gcra_remaining(out.state, out.now, n->interval_ticks, n->tolerance_ticks);
+        cells = fit < cells ? fit : cells;
+    }
+    return 0;
+}
+
 /* Asks for a key's lines ahead of their use. */
 static inline void limit_prefetch(const limit_view *v, uint64_t fp) {
     slot_set set = slots_of(&v->slots, fp);

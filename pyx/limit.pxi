@@ -143,6 +143,46 @@ cdef class Limit:
         cdef bint passes = self.answer(key, cost, True, &out)
         return decision_of(self.name, &self.view.numbers, &out, passes)
 
+    def reserve(self, key, cost=1, timeout=None):
+        """Takes `cost` cells now or ahead of time: a Decision whose `wait` tells when to go ahead.
+
+        `timeout` is the longest wait in seconds, None for any (up to two years). A request that
+        would wait longer is refused at once and takes nothing; its `retry_after` is until it would
+        pass without waiting. Whoever goes away instead of waiting forfeits the cells. In shadow
+        mode nothing waits. Raises ValueError for a timeout that is negative or no number.
+        """
+        return reserve(self, key, cost, timeout)
+
+    def acquire(self, key, cost=1, timeout=None):
+        """Like reserve, and waits: returns when the request may go ahead, or at once if refused.
+
+        A limiter with a clock of its own waits by that clock's `sleep`, if it has one.
+        """
+        cdef Decision decision = reserve(self, key, cost, timeout)
+        if decision.wait_ticks:
+            (waiting_clock(self) or time).sleep(decision.wait)
+        return decision
+
+    async def acquire_async(self, key, cost=1, timeout=None):
+        """Like acquire, in an event loop: other tasks run while it waits."""
+        cdef Decision decision = reserve(self, key, cost, timeout)
+        if decision.wait_ticks:
+            clock = waiting_clock(self)
+            if clock is None:
+                await asyncio.sleep(decision.wait)
+            else:
+                clock.sleep(decision.wait)
+        return decision
+
+    def charge(self, key, extra):
+        """Takes cells that a request turned out to cost beyond what was asked for.
+
+        They are taken whether they fit or not: the key then owes, and is refused until it has paid.
+        It owes at most ten bursts beyond its own. Returns the cells taken, 0 to `extra`: fewer when
+        the debt is at its end. A limit that is off, and a key that finds no slot, take none.
+        """
+        return charge(self, key, extra)
+
     def _fingerprint(self, key):
         """By what the table knows a key: equal when keys are one. It changes with a reset."""
         self.ready()

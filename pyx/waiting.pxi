@@ -1,0 +1,78 @@
+# Requests that are let in beyond what fits at once: they wait, or their key owes.
+#
+# A reservation is one step like any other. It moves the bucket past now + tau, by no more than the
+# caller would wait, and tells how long that is. So waiters of all processes are served in the order
+# of their steps; nobody is woken and nobody polls.
+
+cdef enum:
+    DEBT_BURSTS_MAX = 10  # what a charge may let a key owe, in bursts beyond its own
+
+# The longest wait: 2.3 years. With the longest burst and a clock at its end it stays in 63 bits.
+cdef uint64_t REACH_TICKS_MAX = <uint64_t>1 << 60
+
+
+cdef uint64_t reach_ticks(timeout) except? 0:
+    """A timeout in seconds as ticks; rounded down, so that nobody waits longer."""
+    if timeout is None:
+        return REACH_TICKS_MAX
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
+        raise TypeError(f"a timeout is a number of seconds or None, not {timeout!r}")
+    if not timeout >= 0:  # a NaN is not either
+        raise ValueError(f"a timeout is a number of seconds >= 0, not {timeout}")
+    if timeout >= (REACH_TICKS_MAX >> 4) / 1e9:
+        return REACH_TICKS_MAX
+    return <uint64_t>int(timeout * 1_000_000_000) << 4
+
+
+cdef Decision reserve(Limit limit, object key, object cost, object timeout):
+    cdef limit_view view
+    cdef slots_outcome out
+    cdef Decision decision
+    cdef bint passes
+    cdef uint64_t reach = reach_ticks(timeout), cells, fp, now
+    limit.ready()
+    cells = limit.cells_of(cost)
+    fp = limit.fingerprint(key)
+    if limit.view.numbers.mode != MODE_ENFORCE or cells == 0:
+        return limit.hit(key, cost)
+    now = limit.table.now()
+    view = limit_reaching(&limit.view, cells, reach)
+    passes = limit_decide(&view, fp, cells, now, False, &out)
+    raise_clock_error(limit.table.injected)
+    view.numbers.tolerance_ticks = limit.view.numbers.tolerance_ticks
+    decision = decision_of(limit.name, &view.numbers, &out, passes)
+    if out.decided_by != BY_STEP:
+        return decision
+    if passes:
+        decision.wait_ticks = gcra_wait(out.state, out.now, view.numbers.interval_ticks,
+                                        view.numbers.tolerance_ticks, cells)
+    else:
+        decision.retry_ticks += reach
+    return decision
+
+
+cdef uint64_t charge(Limit limit, object key, object extra) except? 0:
+    cdef limit_view view
+    cdef uint64_t cells, fp, now, taken, reach
+    limit.ready()
+    cells = cost_cells(extra, 0xffffffffffffffff, limit.name)
+    fp = limit.fingerprint(key)
+    if limit.view.numbers.mode == MODE_OFF or cells == 0:
+        return 0
+    now = limit.table.now()
+    reach = limit.view.numbers.tolerance_ticks * DEBT_BURSTS_MAX
+    if limit.view.numbers.tolerance_ticks > REACH_TICKS_MAX // DEBT_BURSTS_MAX:
+        reach = REACH_TICKS_MAX
+    view = limit_reaching(&limit.view, 0, reach)
+    cells = min(cells, view.numbers.tolerance_ticks // view.numbers.interval_ticks)
+    taken = limit_charge(&view, fp, cells, now)
+    raise_clock_error(limit.table.injected)
+    return taken
+
+
+cdef object waiting_clock(Limit limit):
+    """The injected clock if it can sleep, so that tests need not wait; else None."""
+    cdef object call = None
+    if limit.table.injected is not None:
+        call = limit.table.injected.call
+    return call if hasattr(call, "sleep") else None
