@@ -80,6 +80,7 @@ def viewed(name: str, owner: int) -> Iterator[SegmentView]:
                 f"segment {path} cannot be mapped: {error}; raise the limit of address space "
                 f"(ulimit -v)"
             ) from error
+        mapping.madvise(mmap.MADV_DONTDUMP)  # a core dump would tell the secret of the hash
         refuse_header(_core.read_header(mapping, posix_name), path)
         yield SegmentView(path, owner, _core.Table(mapping, posix_name, _refuse_to_publish))
 

@@ -174,6 +174,14 @@ def test_a_view_writes_to_a_copy_of_its_own(limiter: shmlimit.Limiter, segment_n
         assert limiter.counters()["a"]["allowed"] == 0
 
 
+def test_a_view_is_left_out_of_core_dumps(limiter: shmlimit.Limiter, segment_name: str) -> None:
+    with viewed(segment_name, os.geteuid()):
+        maps = Path("/proc/self/smaps").read_text().split("VmFlags:")
+    views = [i for i, text in enumerate(maps) if "rw-p" in text and f".{segment_name}\n" in text]
+    assert len(views) == 1
+    assert "dd" in maps[views[0] + 1].splitlines()[0].split()
+
+
 def test_a_view_does_not_keep_a_segment_alive(segment_name: str, path: Path) -> None:
     limiter = shmlimit.Limiter(segment_name, keys=100, a=SLOW)
     with viewed(segment_name, os.geteuid()) as view:
