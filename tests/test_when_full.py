@@ -217,7 +217,7 @@ def test_off_mode_does_nothing_at_all(make: Make, clock: Clock) -> None:
     assert limiter.check().unused == SLOTS
     assert counts(limiter, "a") == {}
     assert limit.mode == "off"
-    with pytest.raises(TypeError, match="a key is a str or bytes"):
+    with pytest.raises(TypeError, match="a key is a str, bytes or a tuple"):
         limit.hit(1)  # type: ignore[arg-type]
     with pytest.raises(shmlimit.CostExceedsBurst):
         limit.hit("x", 2)
