@@ -37,8 +37,8 @@ cdef class Decision:
 
     def __reduce__(self):
         return _decision_again, (
-            self.name, self.limit, self.allowed, self.shadow, self.retry_ticks, self.wait_ticks,
-            self.ahead_ticks, self.tolerance_ticks, self.interval_ticks,
+            self.name, self.limit, self.allowed, self.shadow, self.retry_ticks, self.ahead_ticks,
+            self.tolerance_ticks, self.interval_ticks, self.wait_ticks,
         )
 
     def __bool__(self):
@@ -84,8 +84,8 @@ cdef class Decision:
 
 
 def _decision_again(str name not None, int64_t limit, bint allowed, bint shadow,
-                    uint64_t retry_ticks, uint64_t wait_ticks, uint64_t ahead_ticks,
-                    uint64_t tolerance_ticks, uint64_t interval_ticks):
+                    uint64_t retry_ticks, uint64_t ahead_ticks, uint64_t tolerance_ticks,
+                    uint64_t interval_ticks, uint64_t wait_ticks):
     """A Decision of the values in its pickle. ValueError: no limit decides so."""
     cdef Decision d
     if limit < 1 or interval_ticks == 0 or (shadow and not allowed):

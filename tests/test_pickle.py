@@ -183,6 +183,7 @@ def test_values_at_their_ends_crash_nothing() -> None:
         for ahead in (0, most):
             for tolerance in (0, 1, most):
                 for interval in (1, most):
-                    made = make("a", 2**63 - 1, True, True, retry, ahead, tolerance, interval)
+                    values = ("a", 2**63 - 1, True, True, retry, ahead, tolerance, interval, most)
+                    made = make(*values)
                     assert set(stated(made)) == set(STATED)
                     assert repr(made)
