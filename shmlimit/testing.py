@@ -20,7 +20,8 @@ NS_PER_S = 1_000_000_000
 
 
 class FakeClock:
-    """A clock that stands still until it is advanced: Limiter(..., clock=FakeClock()).
+    """A clock that stands still until it is advanced, or until something on it waits:
+    Limiter(..., clock=FakeClock()).
 
     For one process: another one that has the limiter by fork has a copy of the clock, which the
     first no longer moves.
@@ -39,6 +40,10 @@ class FakeClock:
         if not 0 <= seconds < math.inf:
             raise ValueError(f"a clock is advanced by seconds >= 0, not {seconds!r}")
         self._now_ns += round(seconds * NS_PER_S)
+
+    def sleep(self, seconds: float) -> None:
+        """The same: by this `limit.acquire` waits, without anybody's waiting."""
+        self.advance(seconds)
 
     def advance_ns(self, ns: int) -> None:
         """Moves on by an int of nanoseconds >= 0. ValueError: it would go back."""

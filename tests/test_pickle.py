@@ -20,7 +20,7 @@ from tests.conftest import Clock
 PROTOCOLS = range(2, pickle.HIGHEST_PROTOCOL + 1)
 STATED = (
     "name", "limit", "allowed", "shadow", "remaining", "retry_after", "retry_after_ns",
-    "reset_after", "reset_after_ns",
+    "wait", "wait_ns", "reset_after", "reset_after_ns",
 )  # fmt: skip
 
 
@@ -145,7 +145,8 @@ def test_a_copy_of_a_limiter_or_limit_is_itself(fake: Limiter) -> None:
 def test_a_decision_is_the_same_after_pickling_and_copying(fake: Limiter, clock: Clock) -> None:
     decisions = [fake[name].hit("x", cost) for name in ("a", "shadow", "off") for cost in (1, 1, 0)]
     clock.ns += 7
-    decisions += [fake["a"].hit("x", 3), fake["a"].peek("new")]
+    decisions += [fake["a"].hit("x", 3), fake["a"].peek("new"), fake["a"].reserve("x", 3)]
+    assert decisions[-1].wait_ns > 0
     assert {decision.allowed for decision in decisions} == {True, False}
     assert {decision.shadow for decision in decisions} == {True, False}
     for decision in decisions:

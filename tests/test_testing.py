@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import tomllib
 from collections.abc import Callable
@@ -58,6 +59,19 @@ def test_a_refused_request_passes_after_retry_after(rate: str) -> None:
             assert not refused
             clock.advance(refused.retry_after)
             assert limit.allow("x")
+
+
+def test_who_waits_on_it_moves_it_and_is_not_early() -> None:
+    clock = FakeClock()
+    with limiters(clock) as make:
+        limit = make(a="7/m burst 1")["a"]
+        start_ns = clock()
+        for _ in range(8):
+            assert limit.acquire("x").allowed
+        assert clock() - start_ns >= 60_000_000_000
+        assert asyncio.run(limit.acquire_async("x")).wait_ns > 0
+        assert (clock() - start_ns) // 1_000_000_000 == 68
+        assert not limit.acquire("x", timeout=8)
 
 
 # The factory.
