@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from shmlimit._core import Decision, Limit
@@ -55,39 +55,43 @@ class Decisions(tuple[Decision, ...]):
 def hit_all(limiter: Limiter, requests: Iterable[Request]) -> Decisions:
     """Takes from all limits when all allow, else from none; `Limiter.hit_all` says the rest."""
     asked = [_bucket(limiter, request) for request in requests]
+    if len(asked) == 1:
+        limit, key, cost = asked[0]
+        return Decisions((limit.hit(key, cost),))
     if not asked:
         raise ValueError("hit_all was asked for no limit: give at least one (limit, key)")
-    if len(asked) == 1:
-        return Decisions([_hit(asked[0])])
-    buckets, places = asked, list(range(len(asked)))
-    if len({limit.name for limit, _, _ in asked}) < len(asked):
-        buckets, places = _without_twins(asked)
+    if len({limit for limit, _, _ in asked}) == len(asked):
+        return Decisions(_decide(asked))
+    buckets, places = _without_twins(asked)
+    decisions = _decide(buckets)
+    return Decisions([decisions[place] for place in places])
+
+
+def _decide(buckets: list[Bucket]) -> list[Decision]:
     decisions = [limit.peek(key, cost) for limit, key, cost in buckets]
-    # Those that would refuse are hit first, while nothing has been taken from the others: it counts
-    # the refusal.
-    would_allow = [decision.allowed for decision in decisions]
-    for i, bucket in enumerate(buckets):
-        if not would_allow[i]:
-            decisions[i] = _hit(bucket)
-    if all(decisions):
-        for i, bucket in enumerate(buckets):
-            if would_allow[i]:
-                decisions[i] = _hit(bucket)
-                if not decisions[i]:
-                    break
-    return Decisions(decisions[place] for place in places)
-
-
-def _hit(bucket: Bucket) -> Decision:
-    limit, key, cost = bucket
-    return limit.hit(key, cost)
+    takers: Sequence[int] = range(len(buckets))
+    if not all(decisions):
+        # Those that would refuse are hit first, so that the refusal is counted while nothing has
+        # been taken from the others.
+        refusing = [i for i in takers if not decisions[i]]
+        takers = [i for i in takers if decisions[i]]
+        for i in refusing:
+            limit, key, cost = buckets[i]
+            decisions[i] = limit.hit(key, cost)
+        if not all(decisions):
+            return decisions
+    for i in takers:
+        limit, key, cost = buckets[i]
+        decisions[i] = limit.hit(key, cost)
+        if not decisions[i]:
+            break
+    return decisions
 
 
 def _bucket(limiter: Limiter, request: Request) -> Bucket:
     if not isinstance(request, tuple) or not 2 <= len(request) <= 3:
         raise TypeError(f"hit_all takes tuples (limit, key) or (limit, key, cost), not {request!r}")
-    name, key, *cost = request
-    return limiter[name], key, cost[0] if cost else 1
+    return limiter[request[0]], request[1], request[2] if len(request) == 3 else 1
 
 
 def _without_twins(asked: list[Bucket]) -> tuple[list[Bucket], list[int]]:
