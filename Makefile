@@ -11,7 +11,7 @@ INSTALLED := $(VENV)/.installed
 BUILT := $(VENV)/.built
 
 .DELETE_ON_ERROR:
-.PHONY: help build demo test test-pythons lint bench soak clean
+.PHONY: help build demo test test-pythons test-gunicorns lint bench soak clean
 
 help:  ## this list
 	@grep -hE '^[a-z.-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 16
@@ -26,6 +26,9 @@ test: build  ## all tests
 
 test-pythons:  ## the tests under each Python version that is found here
 	.ci/pythons 3.11 3.12 3.13
+
+test-gunicorns:  ## the tests of servers under the oldest gunicorn that is supported
+	.ci/gunicorns 23.0.0
 
 lint: build  ## ruff, cython-lint, mypy
 	$(BIN)/ruff check

@@ -17,20 +17,29 @@ ROOT = Path(__file__).parent.parent
 class Server:
     """gunicorn with those arguments, in `directory`, where its log is too.
 
-    Clients may connect at once: the socket listens already, and is gunicorn's from then on.
+    Clients may connect at once: the socket listens already, and is gunicorn's from then on. Such a
+    server cannot be upgraded by USR2, since its successor would look for the same descriptor; one
+    that is `upgradable` makes its socket itself, in its own time.
     """
 
     def __init__(
-        self, directory: Path, *arguments: str, environment: Mapping[str, str] | None = None
+        self,
+        directory: Path,
+        *arguments: str,
+        environment: Mapping[str, str] | None = None,
+        upgradable: bool = False,
     ) -> None:
         self.log = directory / "gunicorn.log"
         listener = socket.create_server(("127.0.0.1", 0), backlog=512)
         self.port: int = listener.getsockname()[1]
-        descriptor = listener.fileno()
+        bind, descriptors = f"fd://{listener.fileno()}", [listener.fileno()]
+        if upgradable:
+            bind, descriptors = f"127.0.0.1:{self.port}", []
+            listener.close()
         paths = [str(directory), str(ROOT), os.environ.get("PYTHONPATH", "")]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "gunicorn", "--bind", f"fd://{descriptor}", *arguments],
+                [sys.executable, "-m", "gunicorn", "--bind", bind, *arguments],
                 cwd=directory,
                 env={
                     **os.environ,
@@ -40,7 +49,8 @@ class Server:
                 },
                 stdout=log,
                 stderr=log,
-                pass_fds=[descriptor],
+                pass_fds=descriptors,
+                process_group=0,  # a Ctrl-C is ours to pass on
             )
         listener.close()
 

@@ -10,8 +10,6 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -20,11 +18,10 @@ from demo.clients import NO_ANSWER, NS_PER_S, Clients, ask
 from demo.server import Server
 from shmlimit import Limiter
 from shmlimit.process import process_start_ticks
+from tests.servers import HOOKS, PATIENCE_S, running, wait_until, workers_of
 
 RATE_PER_S, BURST = 150, 300
 OFFERED_PER_S = 4 * RATE_PER_S
-PATIENCE_S = 30.0  # for what has to happen soon, on a machine that may be busy
-HOOKS = ("-c", "python:gunicorn_hooks")
 
 
 @pytest.fixture
@@ -43,39 +40,6 @@ def file(segment_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.fixture
 def segment(segment_name: str) -> Path:
     return Path(f"/dev/shm/shmlimit.{os.geteuid()}.{segment_name}")
-
-
-def wait_until(fact: Callable[[], object]) -> None:
-    deadline_s = time.monotonic() + PATIENCE_S
-    while not fact():
-        assert time.monotonic() < deadline_s, f"{fact} is not true after {PATIENCE_S} s"
-        time.sleep(0.02)
-
-
-@contextmanager
-def running(file: Path, *arguments: str, app: str = "demo.app:app") -> Iterator[Server]:
-    """A server that has answered once, so that a worker is up."""
-    with Server(file.parent, *arguments, app) as server:
-        try:
-            assert ask(server.port).status == 200
-            yield server
-        except BaseException:
-            print(server.log.read_text())
-            raise
-
-
-def workers_of(server: Server) -> set[int]:
-    """The pids of the master's live children."""
-    pids = set()
-    for entry in os.listdir("/proc"):
-        if entry.isdigit() and process_start_ticks(int(entry)) is not None:
-            try:
-                line = Path(f"/proc/{entry}/stat").read_text()
-            except OSError:
-                continue
-            if int(line[line.rindex(")") + 2 :].split()[1]) == server.process.pid:
-                pids.add(int(entry))
-    return pids
 
 
 def assert_exact(clients: Clients, limiter: Limiter) -> None:
@@ -103,7 +67,7 @@ def test_the_limit_is_exact_over_workers_that_are_killed(file: Path, segment: Pa
             with Clients(server.port, OFFERED_PER_S) as clients:
                 for _ in range(9):
                     time.sleep(1)
-                    worker = min(workers_of(server) - killed)
+                    worker = min(workers_of(server.process.pid) - killed)
                     os.kill(worker, signal.SIGKILL)
                     killed.add(worker)
                 time.sleep(1)
@@ -123,7 +87,7 @@ def test_the_limit_is_exact_over_workers_that_are_recycled_added_and_removed(
 ) -> None:
     recycling = ("--max-requests", "200", "--max-requests-jitter", "50")
     with running(file, *HOOKS, "--workers", "2", *recycling) as server:
-        first = workers_of(server)
+        first = workers_of(server.process.pid)
         with Limiter.from_config(file) as limiter:
             with Clients(server.port, OFFERED_PER_S) as clients:
                 for number in (signal.SIGTTIN, signal.SIGTTIN, signal.SIGTTOU, signal.SIGTTOU):
@@ -133,7 +97,7 @@ def test_the_limit_is_exact_over_workers_that_are_recycled_added_and_removed(
             assert clients.count(NO_ANSWER) == 0
             assert server.log.read_text().count("Handling signal: tt") == 4
             assert_exact(clients, limiter)
-            assert not first & workers_of(server)
+            assert not first & workers_of(server.process.pid)
     assert not segment.exists()
 
 
@@ -141,16 +105,27 @@ def test_a_reload_keeps_the_buckets(file: Path) -> None:
     file.write_text(file.read_text().replace(f"{RATE_PER_S}/s burst {BURST}", "2/h"))
     with running(file, *HOOKS, "--workers", "2") as server:
         assert [ask(server.port).status for _ in range(2)] == [200, 429]
-        first = workers_of(server)
+        first = workers_of(server.process.pid)
         server.process.send_signal(signal.SIGHUP)
-        wait_until(lambda: len(workers_of(server) - first) == 2 and not first & workers_of(server))
+        wait_until(
+            lambda: (
+                len(workers_of(server.process.pid) - first) == 2
+                and not first & workers_of(server.process.pid)
+            )
+        )
         assert ask(server.port).status == 429
 
 
 @pytest.mark.parametrize(
-    "kind", [("--workers", "4", "--preload"), ("--workers", "2", "--threads", "4")], ids=" ".join
+    "kind",
+    [
+        ("--workers", "4", "--preload"),
+        ("--workers", "2", "--threads", "4"),
+        ("--workers", "2", "--worker-class", "gevent"),
+    ],
+    ids=" ".join,
 )
-def test_preloaded_and_threaded_workers_share_the_masters_table(
+def test_other_kinds_of_workers_share_the_masters_table(
     file: Path, segment: Path, kind: tuple[str, ...]
 ) -> None:
     with running(file, *HOOKS, *kind) as server, Limiter.from_config(file) as limiter:
@@ -165,7 +140,7 @@ def test_a_config_file_of_ones_own_may_import_the_hooks(file: Path, segment: Pat
     conf.write_text("from gunicorn_hooks import *\n\nworkers = 2\n")
     with running(file) as server:
         assert segment.exists()
-        wait_until(lambda: len(workers_of(server)) == 2)
+        wait_until(lambda: len(workers_of(server.process.pid)) == 2)
         assert f"shmlimit: {segment}" in server.log.read_text()
         assert server.stop() == 0
     assert not segment.exists()
@@ -193,10 +168,10 @@ def test_a_server_without_its_limits_does_not_start(file: Path, segment: Path) -
 
 def test_a_file_that_was_broken_since_stops_no_worker_from_starting(file: Path) -> None:
     with running(file, *HOOKS, "--workers", "1") as server:
-        (worker,) = workers_of(server)
+        (worker,) = workers_of(server.process.pid)
         file.write_text("broken")
         os.kill(worker, signal.SIGKILL)
-        wait_until(lambda: workers_of(server) - {worker})
+        wait_until(lambda: workers_of(server.process.pid) - {worker})
         assert ask(server.port).status == 200
         file.unlink()
 
@@ -216,7 +191,7 @@ def test_after_a_kill_of_all_the_next_start_goes_on_with_the_buckets(
     with running(file, *HOOKS, "--workers", "2") as server:
         server.process.send_signal(signal.SIGSTOP)  # it starts no new workers from here on
         os.waitid(os.P_PID, server.process.pid, os.WSTOPPED | os.WNOWAIT)
-        workers = workers_of(server)
+        workers = workers_of(server.process.pid)
         for worker in workers:
             os.kill(worker, signal.SIGKILL)
         wait_until(lambda: all(process_start_ticks(worker) is None for worker in workers))

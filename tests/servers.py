@@ -1,0 +1,53 @@
+"""gunicorn servers under test: one that runs, its workers, and waiting for facts about them."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from demo.clients import ask
+from demo.server import Server
+from shmlimit.process import process_start_ticks
+
+PATIENCE_S = 30.0  # for what has to happen soon, on a machine that may be busy
+HOOKS = ("-c", "python:gunicorn_hooks")
+
+
+def wait_until(fact: Callable[[], object]) -> None:
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not fact():
+        assert time.monotonic() < deadline_s, f"{fact} is not true after {PATIENCE_S} s"
+        time.sleep(0.02)
+
+
+@contextmanager
+def running(
+    file: Path, *arguments: str, app: str = "demo.app:app", upgradable: bool = False
+) -> Iterator[Server]:
+    """A server that has answered once, so that a worker is up."""
+    with Server(file.parent, *arguments, app, upgradable=upgradable) as server:
+        try:
+            if upgradable:
+                wait_until(lambda: "Listening at" in server.log.read_text())
+            assert ask(server.port).status == 200
+            yield server
+        except BaseException:
+            print(server.log.read_text())
+            raise
+
+
+def workers_of(master: int) -> set[int]:
+    """The pids of a master's live children."""
+    pids = set()
+    for entry in os.listdir("/proc"):
+        if entry.isdigit() and process_start_ticks(int(entry)) is not None:
+            try:
+                line = Path(f"/proc/{entry}/stat").read_text()
+            except OSError:
+                continue
+            if int(line[line.rindex(")") + 2 :].split()[1]) == master:
+                pids.add(int(entry))
+    return pids
