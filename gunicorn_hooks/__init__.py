@@ -33,6 +33,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from gunicorn_hooks.composition import Composition, guarded
+from gunicorn_hooks.server_log import ServerLog
 from shmlimit.config import ENVIRONMENT_VARIABLE, Config, LimitConfig
 from shmlimit.errors import ShmlimitError
 from shmlimit.limiter import Limiter
@@ -118,6 +119,7 @@ def _open(server: Arbiter) -> None:
     """The limiter, for the user that workers run as, with counters for twice as many workers as
     there are now; more would share counters."""
     global _limiter
+    ServerLog.install()
     workers = max(64, 2 * server.cfg.workers)
     _limiter = Limiter.from_config(_file(server), owner=server.cfg.uid, workers=workers)
     size_mib = _limiter.size_bytes / 2**20

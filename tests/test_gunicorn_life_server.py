@@ -198,6 +198,20 @@ def test_hooks_of_ones_own_do_not_hide_ours(file: Path, segment: Path) -> None:
     assert not segment.exists()
 
 
+def test_what_shmlimit_logs_is_in_gunicorns_log_unless_the_app_logs_itself(file: Path) -> None:
+    broken = "from demo.app import app\napp._decide = None\n"
+    file.with_name("silent.py").write_text(broken)
+    file.with_name("talking.py").write_text(
+        "import logging\nlogging.basicConfig(format='my own: %(message)s')\n" + broken
+    )
+    for app in ("silent", "talking"):
+        with running(file, *HOOKS, "--workers", "1", app=f"{app}:app") as server:
+            told = [line for line in server.log.read_text().splitlines() if "unlimited" in line]
+            assert len(told) == 1
+            assert told[0].startswith("my own: requests" if app == "talking" else "[20")
+        server.log.unlink()
+
+
 def test_workers_without_the_hooks_say_that_they_opened_the_table(file: Path) -> None:
     with running(file, "--workers", "1", "--max-requests", "2") as server:
         assert statuses(server.port, 4) == [200] * 4
@@ -242,6 +256,11 @@ def test_a_daemon_has_its_table_as_long_as_it_runs(file: Path, segment: Path) ->
             assert statuses(server.port, 11) == [200] * 10 + [429]
             assert segment.exists()
             assert f"shmlimit: {segment}" in log.read_text()
+            file.write_text(file.read_text().replace("10/h", "20/h").replace("10k", "11k"))
+            os.kill(master, signal.SIGHUP)
+            wait_until(lambda: "shmlimit: reloaded: per_ip 20/h by ip" in log.read_text())
+            assert "ran at 10/h, enforce" in log.read_text()
+            assert "it needs a restart" in log.read_text()
         finally:
             os.kill(master, signal.SIGTERM)
         wait_until(lambda: ended(master))

@@ -69,7 +69,9 @@ class RateLimitMiddleware:
         self._limits = _limits_with_key(self.limiter)
         gunicorn = os.environ.get("SERVER_SOFTWARE", "").startswith("gunicorn/")
         if before is None and gunicorn and not self.limiter.inherited:
-            log.warning(
+            # without logging set up: stderr, which a daemon does not have
+            told = log if log.hasHandlers() else logging.getLogger("gunicorn.error")
+            told.warning(
                 "this gunicorn worker has opened segment %s itself: the limits start afresh "
                 "whenever the last such worker has ended, and no reload changes them. Let the "
                 "master open it: `gunicorn -c python:gunicorn_hooks`, or `from gunicorn_hooks "
