@@ -94,9 +94,10 @@ def _complete_late(server: Arbiter) -> None:
     """For when nworkers_changed has not done it, because the configuration has another one."""
     if "nworkers_changed" in _composition.complete(server.cfg):
         server.log.error(
-            "shmlimit: gunicorn's configuration has a nworkers_changed that hides the one of "
-            "gunicorn_hooks, so limits may not follow reloads: write `from gunicorn_hooks import "
-            "*`, and call gunicorn_hooks.nworkers_changed(server, new_value, old_value) in yours"
+            "shmlimit: gunicorn's configuration lacks the nworkers_changed of gunicorn_hooks, or "
+            "has one that hides it, so limits may not follow reloads: write `from gunicorn_hooks "
+            "import *`, and call gunicorn_hooks.nworkers_changed(server, new_value, old_value) in "
+            "yours"
         )
 
 

@@ -206,8 +206,10 @@ class Limiter:
 
     @property
     def inherited(self) -> bool:
-        """Whether another process opened it and this one has it by fork."""
-        return self._opened_by_pid != os.getpid()
+        """Whether a process that this one was forked from has the segment open."""
+        first = _open_limiters.get(self.name, self)
+        known = first if first.path == self.path else self
+        return known._opened_by_pid != os.getpid()
 
     @property
     def path(self) -> Path:

@@ -212,6 +212,16 @@ def test_reloads_keep_no_files_open(file: File, limiter: Limiter) -> None:
     assert os.listdir("/proc/self/fd") == before
 
 
+def test_a_segment_that_has_lost_its_name_reloads_all_the_same(
+    file: File, limiter: Limiter
+) -> None:
+    limiter.path.unlink()
+    file.write(a=f'rate = "{SLOW}"\nkey = "ip"')
+    limiter.reload()
+    assert str(limiter["a"].rate) == SLOW
+    assert not limiter.path.exists()
+
+
 def in_child(monkeypatch: pytest.MonkeyPatch) -> None:
     """The rest of the test runs as if in a process forked here."""
     pid = os.getpid()
@@ -232,3 +242,13 @@ def test_a_worker_needs_neither_its_file_nor_its_directory(
     assert limiter.inherited
     assert Limiter.from_config() is limiter
     assert Limiter.from_config(file.path) is limiter
+
+
+def test_a_limiter_opened_by_name_in_a_worker_is_the_masters_table_too(
+    file: File, limiter: Limiter, monkeypatch: pytest.MonkeyPatch, clock: Clock
+) -> None:
+    in_child(monkeypatch)
+    with Limiter(file.name, keys=100, clock=clock) as by_name:
+        assert by_name.inherited
+    with Limiter(file.name + "-own", keys=100) as own:
+        assert not own.inherited
