@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import shmlimit
-from shmlimit import cli, segment_usage
+from shmlimit import cli, segment_removal, segment_usage
 from shmlimit import segment as segments
 from shmlimit.lock import EXCLUSIVE, SHARED, USERS_BYTE, held, opened, try_lock
 from shmlimit.segment_view import viewed
@@ -237,6 +237,31 @@ def test_remove_sees_users_whose_memory_it_cannot_see(
     answer = run("remove", segment_name)
     assert (answer.code, limiter.path.exists()) == (1, True)
     assert "is in use: stop that first" in answer.err
+
+
+def test_remove_sees_users_that_came_meanwhile(
+    run: Run, limiter: shmlimit.Limiter, segment_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who was asked about before, and opened the segment since, holds the lock by now."""
+    monkeypatch.setattr(segment_removal, "usage_of", lambda path, pids: None)
+    answer = run("remove", segment_name)
+    assert (answer.code, limiter.path.exists()) == (1, True)
+    assert "is in use: stop that first" in answer.err
+
+
+def test_remove_leaves_a_segment_that_has_the_name_by_then(
+    run: Run, left: int, segment_name: str, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lock_late(descriptor: int, byte: int, kind: int) -> bool:
+        path.unlink()
+        path.write_bytes(b"a successor")
+        return try_lock(descriptor, byte, kind)
+
+    monkeypatch.setattr(segment_removal, "try_lock", lock_late)
+    answer = run("remove", segment_name)
+    assert (answer.code, path.read_bytes()) == (1, b"a successor")
+    assert "was replaced meanwhile; try again" in answer.err
+    path.unlink()
 
 
 def test_remove_sees_users_that_lost_their_lock(
