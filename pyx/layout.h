@@ -84,7 +84,7 @@ typedef struct {
     uint64_t salt;            /* sets this limit's keys apart; a new one forgets them all */
     uint32_t mode;            /* enum limit_mode */
     uint32_t when_full;       /* enum full_policy */
-    uint64_t reserved;
+    uint64_t floor_ticks;     /* no bucket's state is earlier: empty at first, 0 = full at first */
 } limit_numbers; /* aligned by the row it lies in; copies lie anywhere */
 
 /* head = generation << 1 | index of the valid buffer; 0 = row never used. See rows.h. */

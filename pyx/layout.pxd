@@ -48,6 +48,7 @@ cdef extern from "layout.h" nogil:
         uint64_t rate_count
         uint64_t rate_period_ns
         uint64_t salt
+        uint64_t floor_ticks
         uint32_t mode
         uint32_t when_full
 

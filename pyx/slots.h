@@ -159,10 +159,12 @@ static inline void slots_answer(slots_outcome *out, gcra_outcome step, uint64_t 
     out->retry_ticks = step.retry_ticks;
 }
 
-/* One step from a state: what slots_answer takes, for the limit at hand. */
+/* One step from a state: what slots_answer takes, for the limit at hand. The floor is the same for a
+ * key with a slot and for one without, so a slot that dies while it is above it is no loss. */
 static inline gcra_outcome slots_gcra(uint64_t state, const limit_numbers *n, uint64_t now,
                                       uint64_t cost) {
-    return gcra_step(state, now, n->interval_ticks, n->tolerance_ticks, cost);
+    uint64_t from = state > n->floor_ticks ? state : n->floor_ticks;
+    return gcra_step(from, now, n->interval_ticks, n->tolerance_ticks, cost);
 }
 
 /* Every candidate is live and a stranger's. Evict: the slot whose debt is smallest, among those

@@ -263,14 +263,17 @@ cdef class Table:
         cdef const char *name = layout_limit_row(self.base, &self.geometry, i).name
         return name[:LIMIT_NAME_BYTES].partition(b"\0")[0].decode("ascii", "backslashreplace")
 
-    def publish(self, str name, rate, share, str mode, str when_full, bint replace=True):
+    def publish(self, str name, rate, share, str mode, str when_full, bint replace=True,
+                str initial="full"):
         """Makes the limit, or gives an existing one new numbers and leaves its buckets alone.
 
-        With replace=False an existing limit stays as it is. Raises TooManyLimits.
+        `initial` is for a limit that is made: "empty" drains all its buckets as of now, once. With
+        replace=False an existing limit stays as it is. Raises TooManyLimits.
         """
         cdef uint64_t i
         cdef limit_row *row
         cdef limit_numbers n, old
+        cdef uint64_t now = self.now()
         encoded = name.encode("ascii")
         if not 0 < len(encoded) < <int>LIMIT_NAME_BYTES:
             raise ValueError(f"a limit's name has 1 to {LIMIT_NAME_BYTES - 1} characters")
@@ -288,11 +291,14 @@ cdef class Table:
                     memset(row.name, 0, LIMIT_NAME_BYTES)
                     memcpy(row.name, PyBytes_AS_STRING(encoded), len(encoded))
                     n.salt = int.from_bytes(os.urandom(8), "little")
+                    if initial == "empty":
+                        n.floor_ticks = now + n.tolerance_ticks
                     row_publish(row, &n)
                     return
                 if self._row_name(i) == name:
+                    memset(&old, 0, sizeof(old))
                     row_read(row, &old)
-                    n.salt = old.salt
+                    n.salt, n.floor_ticks = old.salt, old.floor_ticks
                     if replace and memcmp(&n, &old, sizeof(n)) != 0:
                         row_publish(row, &n)
                     return

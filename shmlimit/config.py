@@ -37,6 +37,7 @@ WORKERS_MAX = 4096
 
 MODES = ("enforce", "shadow", "off")
 FULL_POLICIES = ("evict", "deny", "allow")
+INITIAL = ("full", "empty")
 
 _FILE_BYTES_MAX = 1 << 20
 _TABLE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,200}")
@@ -60,6 +61,7 @@ class LimitConfig:
     key: str | None = None  # what the middleware counts by: "ip", "header:NAME", or nothing
     mode: str = "enforce"  # one of MODES
     when_full: str = "evict"  # one of FULL_POLICIES: what happens when a key finds no free slot
+    initial: str = "full"  # one of INITIAL: how full buckets are when the segment gets the limit
 
     def __post_init__(self) -> None:
         if not _matches(_LIMIT_NAME, self.name):
@@ -68,7 +70,8 @@ class LimitConfig:
             raise _refusal("rate", self.rate, "a Rate, such as Rate.parse('100/s')")
         if self.key is not None and not _matches(_COUNTED_KEY, self.key):
             raise _refusal("key", self.key, "'ip' or 'header:NAME', such as 'header:X-Api-Key'")
-        for field, accepted in (("mode", MODES), ("when_full", FULL_POLICIES)):
+        words_of = {"mode": MODES, "when_full": FULL_POLICIES, "initial": INITIAL}
+        for field, accepted in words_of.items():
             value = getattr(self, field)
             if value not in accepted:
                 words = ", ".join(map(repr, accepted))
@@ -252,7 +255,7 @@ def _limit(name: str, entry: object) -> LimitConfig:
         raise ConfigError(f"{place}: is no limit's name; accepted: {_LIMIT_NAME_ACCEPTED}")
     if not isinstance(entry, dict):
         raise _refusal(place, entry, f'a table: [{place}] with rate = "100/s"')
-    _known_keys(place, entry, ("rate", "key", "mode", "when_full"))
+    _known_keys(place, entry, ("rate", "key", "mode", "when_full", "initial"))
     if "rate" not in entry:
         raise ConfigError(f'{place}.rate: is missing; accepted: a text such as rate = "100/s"')
     if not isinstance(entry["rate"], str):

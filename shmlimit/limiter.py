@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import dataclasses
 import difflib
 import logging
 import os
@@ -188,7 +189,9 @@ class Limiter:
         table = self._segment.table
         share = Share.of(limit.rate, hosts=1)
         before = _numbers(table.limit(limit.name)) if limit.name in table.names() else None
-        table.publish(limit.name, limit.rate, share, limit.mode, limit.when_full, replace)
+        table.publish(
+            limit.name, limit.rate, share, limit.mode, limit.when_full, replace, limit.initial
+        )
         running = table.limit(limit.name)
         asked, runs = _numbers(limit), _numbers(running)
         if runs != asked:
@@ -320,7 +323,7 @@ def _numbers(limit: Limit | LimitConfig) -> str:
 
 def _limit_config(name: str, value: str | Rate | LimitConfig) -> LimitConfig:
     if isinstance(value, LimitConfig):
-        return LimitConfig(name, value.rate, value.key, value.mode, value.when_full)
+        return dataclasses.replace(value, name=name)
     try:
         return LimitConfig(name, value if isinstance(value, Rate) else Rate.parse(value))
     except InvalidRate as error:

@@ -13,6 +13,7 @@ static uint64_t die_at; /* enum sync_point + 1, 0 = nowhere */
 
 typedef struct {
     uint64_t in_flight; /* key + 1 during a call */
+    uint64_t decided, granted; /* decisions: made, and allowed before the next kill */
     uint64_t attempts_max;
     uint64_t died_at[SYNC_POINTS];
     uint64_t admitted[]; /* by key */
@@ -50,6 +51,9 @@ static pid_t start(book *b, const slot_table *table, const limit_numbers *n, con
         return pid;
     own = b, seed = seed_of_it, die_at = die;
     for (;;) {
+        while (load64_relaxed(&own->decided) >= load64_relaxed(&own->granted))
+            sched_yield();
+        add64_owned(&own->decided, 1);
         add64_shared(cursor, 1);
         decide(table, n, clock, (*cursor / 64 + rig_random(&seed) % 4) % keys);
     }
@@ -64,6 +68,7 @@ int main(int argc, char **argv) {
     ticker clock = {.epoch_ns = 1000000000u, .read_ns = frozen_ns, .context = &now_ns};
     uint64_t *lost = calloc(keys, sizeof *lost), *cursor = rig_shared(sizeof *cursor);
     uint64_t taken_at_end = 0, in_flight = 0, over = 0, under = 0, admitted = 0, attempts_max = 0;
+    uint64_t grant = keys * burst / (kills * processes * 2);
     book *books[processes + 1];
     pid_t pid[processes];
 
@@ -73,6 +78,9 @@ int main(int argc, char **argv) {
         pid[p] = start(books[p], &table, &n, &clock, keys, cursor, rig_random(&x), 0);
     for (uint64_t k = 0; k < kills; k++) {
         uint64_t p = rig_random(&x) % processes;
+        /* So that the bursts outlast the kills, however slowly this process gets its turns. */
+        for (uint64_t q = 0; q < processes; q++)
+            store64_relaxed(&books[q]->granted, load64_relaxed(&books[q]->decided) + grant);
         usleep(rig_random(&x) % 200);
         kill(pid[p], SIGKILL);
         waitpid(pid[p], NULL, 0);
