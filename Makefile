@@ -43,6 +43,7 @@ bench: build  ## the benchmarks, in their short form; bench/README.md explains t
 
 soak: build  ## the race rigs, the kills, the protocol's model and a server in trouble, for long
 	SHMLIMIT_SOAK=$(SOAK) $(PYTEST) tests/test_model.py tests/test_races.py tests/test_kills.py \
+	    tests/test_limiter_model.py \
 	    tests/test_gunicorn_soak_server.py
 
 clean:  ## removes what was built and installed

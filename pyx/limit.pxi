@@ -273,7 +273,8 @@ cdef class Limit:
             self.read(&n)
             n.salt = int.from_bytes(os.urandom(8), "little")
             row_publish(<limit_row *>self.view.row, &n)
-        return Reset(self.table.check().live, ticks_to_ns(n.tolerance_ticks))
+        told = self.table.check()
+        return Reset(told.live, told.furthest_ahead_ns)
 
     @property
     def rate(self):

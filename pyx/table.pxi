@@ -53,8 +53,8 @@ class WorkerRow(NamedTuple):
 
 
 class Reset(NamedTuple):
-    """What a reset leaves behind: the slots now live in the whole table (the limit's former keys
-    are some of them), and the nanoseconds until the last of the limit's own is dead."""
+    """What a reset leaves behind: the slots now live in the whole table, the limit's former keys
+    among them, and the nanoseconds until the last of them is dead if nothing more is taken."""
 
     occupied_slots: int
     dead_after_ns: int

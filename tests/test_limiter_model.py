@@ -6,6 +6,7 @@ same eight slots: there it also says when no slot is free.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 
 import pytest
@@ -27,8 +28,9 @@ from tests.oracle import TICKS_PER_NS, OracleLimit
 
 SECOND = 10**9  # ns
 SLOTS = 8  # candidates of a key
+SOAK = int(os.environ.get("SHMLIMIT_SOAK", "1"))  # how many times more
 HISTORIES = settings(
-    max_examples=120,
+    max_examples=120 * SOAK,
     stateful_step_count=50,
     derandomize=True,
     deadline=None,  # a busy machine is no failure
@@ -176,12 +178,13 @@ class LimiterMachine(RuleBasedStateMachine):
 
     @rule(name=LIMITS)
     def reset(self, name: str) -> None:
-        live = len(self.live_ticks())
+        live = self.live_ticks()
         told = self.limiter[name].reset()
         self.ghosts_ticks += self.oracles[name].tat_ticks.values()
         self.oracles[name].reset()
-        assert told.occupied_slots == live
-        assert told.dead_after_ns == -(-self.oracles[name].tolerance_ticks // TICKS_PER_NS)
+        assert told.occupied_slots == len(live)
+        ahead_ticks = max(live, default=self.t_ns * TICKS_PER_NS) - self.t_ns * TICKS_PER_NS
+        assert told.dead_after_ns == -(-ahead_ticks // TICKS_PER_NS)
 
     @rule(name=LIMITS, data=st.data(), burst=BURSTS)
     def other_rate(self, name: str, data: st.DataObject, burst: int) -> None:
@@ -212,6 +215,55 @@ class LimiterMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         self.limiter.close()
+
+
+class OwingMachine(LimiterMachine):
+    """Keys that owe, keys that wait, and hosts that come and go besides."""
+
+    def base_ticks(self, name: str, key: str | bytes) -> int:
+        return max(self.oracles[name].tat_ticks.get(key, 0), self.t_ns * TICKS_PER_NS)
+
+    @rule(name=LIMITS, key=KEYS, extra=st.sampled_from([0, 1, 2, 7, 30, 10**9, 10**30]))
+    def charge(self, name: str, key: str | bytes, extra: int) -> None:
+        oracle = self.oracles[name]
+        furthest = self.t_ns * TICKS_PER_NS + 11 * oracle.tolerance_ticks
+        base = self.base_ticks(name, key)
+        taken = max(min(extra, (furthest - base) // oracle.interval_ticks), 0)
+        assert self.limiter[name].charge(key, extra) == taken
+        if taken:
+            oracle.tat_ticks[key] = base + taken * oracle.interval_ticks
+            self.counts[name]["cells"] += taken
+
+    @rule(name=LIMITS, key=KEYS, cost=COSTS, timeout_ms=st.sampled_from([0, 1, 90, 1000, 10**7]))
+    def reserve(self, name: str, key: str | bytes, cost: int, timeout_ms: int) -> None:
+        oracle = self.oracles[name]
+        if cost == 0 or cost > oracle.burst:
+            return
+        now, base = self.t_ns * TICKS_PER_NS, self.base_ticks(name, key)
+        reached = base + cost * oracle.interval_ticks
+        fits = now + max(oracle.tolerance_ticks, cost * oracle.interval_ticks)
+        late = max(reached - fits, 0)
+        decision = self.limiter[name].reserve(key, cost, timeout_ms / 1000)
+        allowed = late <= timeout_ms * 10**6 * TICKS_PER_NS
+        assert decision.allowed is allowed
+        late_ns = -(-late // TICKS_PER_NS)
+        assert (decision.wait_ns, decision.retry_after_ns) == (
+            (late_ns, 0) if allowed else (0, late_ns)
+        )
+        self.counts[name]["allowed" if allowed else "denied"] += 1
+        if allowed:
+            oracle.tat_ticks[key] = reached
+            self.counts[name]["cells"] += cost
+
+    @rule(name=LIMITS, hosts=st.integers(1, 9))
+    def other_hosts(self, name: str, hosts: int) -> None:
+        """As when hosts join and leave. Debts stay the same in time."""
+        oracle = self.oracles[name]
+        oracle.share(hosts)
+        rate = Rate(oracle.count, oracle.period_ns, oracle.burst)
+        self.limiter._segment.table.publish(
+            name, rate, Share.of(rate, hosts), "enforce", self.when_full
+        )
 
 
 class SmallestTable(LimiterMachine):
@@ -255,7 +307,9 @@ class SmallestTableDenying(SmallestTable):
     when_full = "deny"
 
 
-@pytest.mark.parametrize("machine", [LimiterMachine, SmallestTableAllowing, SmallestTableDenying])
+@pytest.mark.parametrize(
+    "machine", [LimiterMachine, OwingMachine, SmallestTableAllowing, SmallestTableDenying]
+)
 def test_every_history_gives_what_the_oracle_says(
     machine: type[LimiterMachine], segment_name: str
 ) -> None:
