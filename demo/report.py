@@ -55,7 +55,7 @@ def report(run: Run) -> int:
     print()
     by_worker = _admitted_by_worker(run)
     told = "  ".join(f"{pid}: {count}" for pid, count in by_worker.items())
-    _line("by worker", len(by_worker), f"pid: admitted  {told}  (one to see that it is up)")
+    _line("by worker", len(by_worker), f"pid: admitted  {told}  (one of them to see that it is up)")
     _line("a decision", _decision_ns(run.limiter), f"ns, median of {LOOPS} loops of {CALLS} hits "
           "on another key, here in one process")  # fmt: skip
     slots = run.limiter.check()
