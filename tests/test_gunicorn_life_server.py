@@ -93,7 +93,8 @@ def test_twenty_reloads_of_good_and_bad_files_leave_one_table_and_no_files_open(
             else:
                 file.write_text("broken" if number % 4 else good.replace('key = "ip"', ""))
                 hup(server, 1, "the limits stay as they are; correct this and send HUP again")
-        assert len(os.listdir(f"/proc/{master}/fd")) == files
+        # Fewer than after the first, when a worker on its way out still had its file.
+        wait_until(lambda: len(os.listdir(f"/proc/{master}/fd")) <= files)
         assert list(Path("/dev/shm").glob(f"{segment.name}*")) == [segment]
         assert statuses(server.port, 10) == [200] * 9 + [429]
         assert "Traceback" not in server.log.read_text()
