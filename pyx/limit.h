@@ -61,14 +61,17 @@ static inline limit_view limit_reaching(const limit_view *v, uint64_t cost, uint
     return further;
 }
 
+#define CHARGE_TRIES_MAX 64
+
 /* Takes cells whether they fit or not, as many as leave the key's debt within the view's tolerance.
- * Returns how many were taken. A second try is for the rest of what no longer fitted whole. */
+ * Returns how many were taken. Each try is a decision of its own, on what was too much the last time;
+ * it takes more than two only when others take cells of the same key meanwhile. */
 static inline uint64_t limit_charge(const limit_view *v, uint64_t fp, uint64_t cells,
                                     uint64_t now) {
     const limit_numbers *n = &v->numbers;
-    for (int attempt = 0; attempt < 2 && cells != 0; attempt++) {
+    for (int attempt = 0; attempt < CHARGE_TRIES_MAX && cells != 0; attempt++) {
         slots_outcome out;
-        uint64_t fit;
+        uint64_t too_many;
         slots_decide(slots_of(&v->slots, fp), n, fp, cells, now, &v->clock, false, &out);
         if (out.evicted)
             counters_add(&v->counters->evicted, out.evicted, v->counters_shared);
@@ -76,10 +79,11 @@ static inline uint64_t limit_charge(const limit_view *v, uint64_t fp, uint64_t c
             counters_add(&v->counters->cells, cells, v->counters_shared);
             return cells;
         }
-        if (out.decided_by != BY_STEP)
+        if (out.allowed || out.decided_by == BY_CONTENTION ||
+            (out.decided_by == BY_FULL_SET && n->when_full != FULL_EVICT))
             return 0;
-        fit = gcra_remaining(out.state, out.now, n->interval_ticks, n->tolerance_ticks);
-        cells = fit < cells ? fit : cells;
+        too_many = (out.retry_ticks - 1) / n->interval_ticks + 1;
+        cells -= too_many < cells ? too_many : cells;
     }
     return 0;
 }

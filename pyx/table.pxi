@@ -298,7 +298,9 @@ cdef class Table:
                 if self._row_name(i) == name:
                     memset(&old, 0, sizeof(old))
                     row_read(row, &old)
-                    n.salt, n.floor_ticks = old.salt, old.floor_ticks
+                    n.salt = old.salt
+                    # never more than a table made now would drain: a slow rate's floor goes with it
+                    n.floor_ticks = min(old.floor_ticks, now + n.tolerance_ticks)
                     if replace and memcmp(&n, &old, sizeof(n)) != 0:
                         row_publish(row, &n)
                     return

@@ -41,13 +41,12 @@ cdef Decision reserve(Limit limit, object key, object cost, object timeout):
     raise_clock_error(limit.table.injected)
     view.numbers.tolerance_ticks = limit.view.numbers.tolerance_ticks
     decision = decision_of(limit.name, &view.numbers, &out, passes)
-    if out.decided_by != BY_STEP:
-        return decision
-    if passes:
+    if passes and out.decided_by == BY_STEP:
         decision.wait_ticks = gcra_wait(out.state, out.now, view.numbers.interval_ticks,
                                         view.numbers.tolerance_ticks, cells)
-    else:
-        decision.retry_ticks += reach
+    elif out.decided_by == BY_STEP or (out.decided_by == BY_FULL_SET
+                                       and view.numbers.when_full == FULL_EVICT):
+        decision.retry_ticks += reach  # both were judged by the numbers that reach further
     return decision
 
 

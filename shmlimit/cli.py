@@ -71,7 +71,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _uid(text: str) -> int:
-    if not text.isdecimal() or int(text) >= UID_NONE:
+    if not (text.isascii() and text.isdecimal()) or int(text) >= UID_NONE:
         raise argparse.ArgumentTypeError(
             f"{text!r} is no user's number; accepted is what `id -u NAME` prints"
         )

@@ -119,6 +119,8 @@ class Limiter:
         self._segment.table.limiter = weakref.ref(self)
         self._limits: dict[str, Limit] = {}
         try:
+            # What a crash left has nobody else's limits to respect.
+            replace = replace or self._segment.left_behind
             for limit in config.limits:
                 self._publish(limit, config.path, replace=replace)
         except BaseException:

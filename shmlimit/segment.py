@@ -52,6 +52,7 @@ EPOCH_MARGIN_NS = 1_000_000_000
 PUBLISHER_WAIT_S = 10.0  # publishing takes microseconds
 KEYS_PER_LINE = 2  # a line has four slots, a key has room for two
 UID_NONE = 0xFFFFFFFF  # chown's "leave as it is"
+MEMORY_WAIT_S = 1.0  # for others that make the same segment
 SETTLE_S = 10.0  # for a name that others make and remove all the time
 REMEDIES = {  # by errno
     errno.ENOENT: f"mount a tmpfs at {DIRECTORY}",
@@ -98,6 +99,8 @@ def _temporary_prefix(posix_name: str) -> str:
 class Segment:
     """A mapped segment: its table, its locks, and the right to remove its name when last."""
 
+    left_behind = False  # nobody used it when it was attached; then it is held alone until `share`
+
     def __init__(self, posix_name: str, descriptor: int, mapping: mmap.mmap, clock: Clock | None):
         self.posix_name = posix_name
         self.path = DIRECTORY + posix_name
@@ -140,12 +143,17 @@ class Segment:
             stack.callback(unlock, descriptor, PUBLISHER_BYTE)
             yield
 
-    def is_left_behind(self) -> bool:
-        """Whether no other process uses it. If so, nobody else can attach until `share`."""
-        return try_lock(self._descriptor, USERS_BYTE, EXCLUSIVE)
-
     def share(self) -> None:
+        """Lets others attach to a segment that was left behind."""
         try_lock(self._descriptor, USERS_BYTE, SHARED)
+
+    def remove_name(self) -> bool:
+        """With the users' lock held exclusively: nobody else can attach, or remove it meanwhile.
+        False when the name was removed before, and may be a new segment's by now."""
+        if not _has_name(self.path, self._inode):
+            return False
+        posix_ipc.unlink_shared_memory(self.posix_name)
+        return True
 
     def _lost(self, error: OSError | None) -> Exception:
         if self.closed:
@@ -176,12 +184,7 @@ class Segment:
             os.close(self._descriptor)
         with suppress(OSError, posix_ipc.ExistentialError), opened(self.path) as descriptor:
             if self._is_ours(descriptor) and try_lock(descriptor, USERS_BYTE, EXCLUSIVE):
-                # Whoever removes it holds this lock. Another may have done so before we got it,
-                # and the name may be a new segment's by now.
-                if os.fstat(descriptor).st_nlink == 0:
-                    return False
-                posix_ipc.unlink_shared_memory(self.posix_name)
-                return True
+                return self.remove_name()
         return False
 
 
@@ -215,6 +218,22 @@ def create(name: str, owner: int, keys: int, workers: int, clock: Clock | None) 
         return segment
 
 
+def _has_name(path: str, inode: int) -> bool:
+    """Whether the name is that file's. Its count of links does not tell: a creator that was killed
+    may have left it a second one."""
+    try:
+        return os.lstat(path).st_ino == inode
+    except FileNotFoundError:
+        return False
+
+
+def _is_being_made(posix_name: str) -> bool:
+    prefix = _temporary_prefix(posix_name)[1:]
+    return os.path.lexists(DIRECTORY + posix_name) or any(
+        entry.name.startswith(prefix) for entry in os.scandir(DIRECTORY)
+    )
+
+
 def _unmap(mapping: mmap.mmap) -> None:
     with suppress(BufferError):  # a table still has it, and gives it back when it goes
         mapping.close()
@@ -226,7 +245,8 @@ def _unlink_if_there(posix_name: str) -> None:
 
 
 def attach(name: str, owner: int, clock: Clock | None) -> Segment:
-    """Maps an existing segment after checking that it can be trusted. Modifies nothing.
+    """Maps an existing segment after checking that it can be trusted. Modifies nothing. One that
+    was left behind is held alone, until `share`.
 
     Raises SegmentNotFound, or the SegmentError of the first check that fails.
     """
@@ -259,10 +279,15 @@ def attach(name: str, owner: int, clock: Clock | None) -> Segment:
     try:
         if os.fstat(descriptor).st_ino != inode:
             raise SegmentNotFound(f"segment {path} was replaced while it was attached")
-        locked = try_lock(descriptor, USERS_BYTE, SHARED)
-        if not locked or os.fstat(descriptor).st_nlink == 0:
-            raise SegmentNotFound(f"segment {path} is being removed by its last user")
-        return Segment(posix_name, descriptor, mapping, clock)
+        # Alone first: of several that find it left behind only one gets it, and shares it when it
+        # has been checked.
+        alone = try_lock(descriptor, USERS_BYTE, EXCLUSIVE)
+        locked = alone or try_lock(descriptor, USERS_BYTE, SHARED)
+        if not locked or not _has_name(path, inode):
+            raise SegmentNotFound(f"segment {path} is held by one that checks or removes it")
+        segment = Segment(posix_name, descriptor, mapping, clock)
+        segment.left_behind = alone
+        return segment
     except BaseException:
         os.close(descriptor)
         raise
@@ -279,34 +304,54 @@ def create_or_attach(
     none share one.
     """
     with _explained(name, owner):
+        posix_name = segment_name(name, owner)
         deadline_s = time.monotonic() + SETTLE_S
+        memory_deadline_s = 0.0
         while time.monotonic() < deadline_s:
             try:
-                segment = attach(name, owner, clock)
+                return _taken_over(attach(name, owner, clock), keys)
             except SegmentNotFound:
-                # Another process was faster, or swept our file before we had locked it: look again.
-                with suppress(FileExistsError, FileNotFoundError):
-                    return create(name, owner, keys, workers, clock)
-                os.stat(DIRECTORY)  # without it the error is another one
-                time.sleep(0.001)
-                continue
+                pass
             try:
-                _require_keys(segment, keys)
-                if segment.is_left_behind():
-                    segment.table.check()
-                    log.info("segment %s: taken over with its buckets from a crash", segment.path)
-                segment.share()
-                return segment
-            except (WrongGeometry, TableDamaged) as fault:
-                left_behind = segment.is_left_behind()
-                segment.close()
-                if not left_behind:
+                if not os.path.lexists(DIRECTORY + posix_name):
+                    return create(name, owner, keys, workers, clock)
+            except (FileExistsError, FileNotFoundError):
+                # Another process was faster, or swept our file before we had locked it: look again.
+                os.stat(DIRECTORY)  # without it the error is another one
+            except NotEnoughMemory:
+                # Several that make it at once need the memory of several, all but one in vain.
+                memory_deadline_s = memory_deadline_s or time.monotonic() + MEMORY_WAIT_S
+                if time.monotonic() > memory_deadline_s and not _is_being_made(posix_name):
                     raise
-                log.warning("segment left behind by a crash is made anew: %s", fault)
+            time.sleep(0.001 + secrets.randbelow(1000) / 1e6)
         raise SegmentError(
-            f"segment {name!r} kept appearing and disappearing for {SETTLE_S:g} s: processes "
-            f"that open and close it all the time keep others out; keep one of them open"
+            f"segment {name!r} could not be had for {SETTLE_S:g} s: one process holds it alone and "
+            f"does not go on (it may be stopped: continue or end it), or processes that open and "
+            f"close it all the time keep others out (keep one of them open)"
         )
+
+
+def _taken_over(segment: Segment, keys: int) -> Segment:
+    """The segment, ready for use. SegmentNotFound: it was left behind and is of no use: removed."""
+    try:
+        _require_keys(segment, keys)
+        if segment.left_behind:
+            segment.table.check()
+            remove_leftovers(segment.posix_name)
+            log.info("segment %s: taken over with its buckets from a crash", segment.path)
+            segment.share()
+        return segment
+    except (WrongGeometry, TableDamaged) as fault:
+        if segment.left_behind:
+            segment.remove_name()
+        segment.close()
+        if not segment.left_behind:
+            raise
+        log.warning("segment left behind by a crash is made anew: %s", fault)
+        raise SegmentNotFound(f"segment {segment.path} was of no use") from fault
+    except BaseException:
+        segment.close()
+        raise
 
 
 def _require_keys(segment: Segment, keys: int) -> None:

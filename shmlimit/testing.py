@@ -9,6 +9,7 @@ import math
 import secrets
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from fractions import Fraction
 from typing import Any, Protocol
 
 from shmlimit.config import LimitConfig
@@ -17,6 +18,7 @@ from shmlimit.rate import Rate
 
 START_NS = 1_000_000_000_000  # any but a small one: no limiter's clock is read before its epoch
 NS_PER_S = 1_000_000_000
+EXACT_NS = 1 << 51  # 26 days; from here on a float of seconds is off by more than half of one
 
 
 class FakeClock:
@@ -35,11 +37,15 @@ class FakeClock:
         return self._now_ns
 
     def advance(self, seconds: float) -> None:
-        """Moves on by seconds >= 0, to the nearest nanosecond: after `retry_after` a refused
-        request passes. ValueError: it would go back, or nowhere."""
+        """Moves on by seconds >= 0, to the nearest nanosecond, and for the times of months that a
+        float cannot tell to the nanosecond, to the last that it may mean: after `retry_after` a
+        refused request passes. ValueError: it would go back, or nowhere."""
         if not 0 <= seconds < math.inf:
             raise ValueError(f"a clock is advanced by seconds >= 0, not {seconds!r}")
-        self._now_ns += round(seconds * NS_PER_S)
+        if seconds * NS_PER_S < EXACT_NS:
+            self._now_ns += round(seconds * NS_PER_S)
+        else:
+            self._now_ns += math.ceil(Fraction(math.nextafter(seconds, math.inf)) * NS_PER_S)
 
     def sleep(self, seconds: float) -> None:
         """The same: by this `limit.acquire` waits, without anybody's waiting."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import mmap
+import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -73,6 +76,42 @@ def test_a_key_that_finds_no_slot_owes_nothing(segment_name: str, clock: Clock) 
             taken = [limiter["a"].charge(f"key-{i}", 1) for i in range(100)]
             assert sum(taken) == 8, "eight slots"
             limiter.check()
+
+
+def test_in_a_full_set_a_larger_charge_takes_no_less(segment_name: str, clock: Clock) -> None:
+    with shmlimit.Limiter(segment_name, keys=1, clock=clock, a="1/h burst 10") as limiter:
+        limit = limiter["a"]
+        for i in range(8):
+            limit.hit(f"key-{i}")
+        assert [limit.charge(f"new-{i}", extra) for i, extra in enumerate((1000, 110, 100))] == [
+            108, 108, 100
+        ]  # fmt: skip
+        limiter.check()
+
+
+def test_a_charge_takes_its_part_though_others_take_theirs(segment_name: str) -> None:
+    keys, most = 400, 11 * 1000
+    with shmlimit.Limiter(segment_name, keys=1000, a="1/h burst 1000") as limiter:
+        limit = limiter["a"]
+        at = memoryview(mmap.mmap(-1, 8)).cast("q")  # the key that both are at
+        at[0] = keys  # at first one that only the child charges
+        pid = os.fork()
+        if pid == 0:
+            while True:
+                limit.charge(f"key-{at[0]}", 1)
+        try:
+            while limit.peek(f"key-{keys}", 0).remaining == 1000:
+                os.sched_yield()
+            taken = []
+            for i in range(keys):
+                at[0] = i
+                taken.append(limit.charge(f"key-{i}", 10**9))
+        finally:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+        assert min(taken) > 0
+        assert limiter.counters()["a"]["cells"] <= (keys + 1) * most
+        assert all(limit.charge(f"key-{i}", 1) == 0 for i in range(keys)), "all owe the most"
 
 
 @pytest.mark.parametrize("extra", [-1, 1.0, True, None, "1"])

@@ -8,6 +8,7 @@ import pytest
 
 import shmlimit
 from shmlimit.errors import ConfigError
+from shmlimit.share import Share
 from tests.conftest import Clock
 
 INTERVAL_NS = 1_000_000_000
@@ -52,6 +53,17 @@ def test_who_comes_later_drains_nothing(segment_name: str, clock: Clock) -> None
             assert second["a"].peek("x", 0).remaining == BURST
         first["a"].reset()
         assert first["a"].peek("x", 0).remaining == BURST, "a reset forgets, it does not drain"
+
+
+def test_the_drain_of_a_slow_rate_goes_with_the_rate(segment_name: str, clock: Clock) -> None:
+    """A rate that was mistyped must not lock all keys out after it was corrected."""
+    slow = shmlimit.LimitConfig("a", shmlimit.Rate.parse("1/h burst 100"), initial="empty")
+    with shmlimit.Limiter(segment_name, keys=100, clock=clock, a=slow) as limiter:
+        assert limiter["a"].hit("x").retry_after_ns == 3600 * INTERVAL_NS
+        rate = EMPTY.rate
+        limiter._segment.table.publish("a", rate, Share.of(rate), "enforce", "evict")
+        assert limiter["a"].hit("x").retry_after_ns == INTERVAL_NS
+        assert limiter["a"].peek("x", 0).remaining == 0, "and nothing is minted"
 
 
 def test_a_full_one_is_the_default(segment_name: str, clock: Clock) -> None:

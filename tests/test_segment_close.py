@@ -9,12 +9,19 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import shmlimit
 from shmlimit import segment as segments
-from shmlimit.errors import ConfigError, NotEnoughMemory, SegmentError, WrongGeometry
+from shmlimit.errors import (
+    ConfigError,
+    NotEnoughMemory,
+    SegmentError,
+    SegmentNotFound,
+    WrongGeometry,
+)
 
 
 @pytest.fixture
@@ -152,3 +159,39 @@ def test_a_running_limit_with_another_mode_is_logged(
         assert "off, allow when full" in message
         assert "enforce, evict when full" in message
         assert limiter["a"].mode == "off"
+
+
+def test_memory_that_another_maker_of_the_segment_takes_is_no_failure(
+    segment_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is room for one table; two processes make it at once, and one of them is faster."""
+    create, made = segments.create, list[segments.Segment]()
+
+    def too_late(*args: Any) -> segments.Segment:
+        monkeypatch.setattr(segments, "create", create)
+        made.append(create(*args))
+        raise NotEnoughMemory("the other has it")
+
+    monkeypatch.setattr(segments, "create", too_late)
+    with shmlimit.Limiter(segment_name, keys=100, a="1/s") as limiter:
+        assert str(limiter.path) == made[0].path
+        made[0].close()
+
+
+def test_a_segment_that_is_there_is_never_made_a_second_time(
+    segment_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While one checks it alone, the others wait; a table of their own would need memory too."""
+    with shmlimit.Limiter(segment_name, keys=100, a="1/s"):
+        attach, seen = segments.attach, list[str]()
+
+        def held(*args: Any) -> segments.Segment:
+            seen.append("held")
+            if len(seen) == 5:
+                monkeypatch.setattr(segments, "attach", attach)
+            raise SegmentNotFound("held")
+
+        monkeypatch.setattr(segments, "attach", held)
+        monkeypatch.setattr(segments, "create", lambda *_: pytest.fail("made again"))
+        shmlimit.Limiter(segment_name, keys=100, a="1/s").close()
+        assert len(seen) == 5

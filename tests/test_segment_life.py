@@ -14,7 +14,7 @@ import pytest
 
 import shmlimit
 from shmlimit import segment as segments
-from shmlimit.errors import SegmentError
+from shmlimit.errors import SegmentError, SegmentNotFound
 from shmlimit.lock import try_lock
 from tests.conftest import Clock
 from tests.segment_file import SegmentFile
@@ -239,6 +239,77 @@ def test_what_a_crash_left_with_another_size_is_made_anew(
         assert path.stat().st_size > size_bytes
     (message,) = caplog.messages
     assert "made for 100 keys, not for 100000" in message
+
+
+def test_only_one_process_gets_a_segment_that_was_left_behind_until_it_has_checked_it(
+    segment_name: str, forked: Callable[[Callable[[], None]], int]
+) -> None:
+    left_by_a_crash(segment_name, forked)
+    first = segments.attach(segment_name, os.geteuid(), None)
+    assert first.left_behind
+    with pytest.raises(SegmentNotFound, match="checks or removes"):
+        segments.attach(segment_name, os.geteuid(), None)
+    first.share()
+    second = segments.attach(segment_name, os.geteuid(), None)
+    assert not second.left_behind
+    second.close()
+    first.close()
+
+
+def use_and_check(name: str, starts: Barrier, ends: Barrier) -> None:
+    starts.wait(TIMEOUT_SECONDS)
+    with opened(name) as limiter:
+        limiter.check()
+        ends.wait(TIMEOUT_SECONDS)
+
+
+def test_several_that_find_a_damaged_one_at_once_use_one_sound_one(
+    segment_name: str, path: Path, forked: Callable[[Callable[[], None]], int]
+) -> None:
+    for _ in range(5):
+        left_by_a_crash(segment_name, forked)
+        with SegmentFile.of(path) as file:
+            file.set_slot(0, fp=0, v=3)
+        starts, ends = fork.Barrier(4), fork.Barrier(4)
+        work = (segment_name, starts, ends)
+        workers = [fork.Process(target=use_and_check, args=work) for _ in range(4)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join(TIMEOUT_SECONDS)
+        assert [worker.exitcode for worker in workers] == [0] * 4
+        assert files(path) == []
+
+
+def test_what_the_code_asks_for_counts_after_a_crash(
+    segment_name: str, forked: Callable[[Callable[[], None]], int]
+) -> None:
+    left_by_a_crash(segment_name, forked)
+    with shmlimit.Limiter(segment_name, keys=100, a="7/s") as limiter:
+        assert str(limiter["a"].rate) == "7/s"
+
+
+def test_a_second_name_left_by_a_killed_creator_hides_no_removal(
+    segment_name: str, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A creator that is killed after the link leaves its temporary name: the file then has a link
+    when its name has gone."""
+    first = opened(segment_name)
+    temporary = path.with_name(segments.temporary_name(f"/{path.name}")[1:])
+    os.link(path, temporary)
+    real = try_lock
+
+    def lock_late(*args: int) -> bool:
+        monkeypatch.setattr(segments, "try_lock", real)
+        first.close()
+        assert not path.exists()
+        return real(*args)
+
+    monkeypatch.setattr(segments, "try_lock", lock_late)
+    with opened(segment_name) as second, opened(segment_name) as third:
+        second["a"].hit("x")
+        assert third["a"].peek("x", 0).remaining == BURST - 1, "both have one table"
+        assert files(path) == [path.name], "and the leftover is gone"
 
 
 def test_a_running_segment_with_damage_is_attached_and_left_alone(

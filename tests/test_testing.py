@@ -171,3 +171,18 @@ def test_a_run_that_uses_no_fixture_of_it_does_not_import_shmlimit(run: Run) -> 
         """,
     )
     result.assert_outcomes(passed=2)
+
+
+@pytest.mark.parametrize("rate", ["1/year", "7/year burst 3", "1/month", "3/week burst 5"])
+def test_after_the_times_of_slow_rates_a_request_passes(
+    shmlimit_limiter: Callable[..., Limiter], shmlimit_clock: FakeClock, rate: str
+) -> None:
+    """A float of seconds cannot tell months to the nanosecond."""
+    limit = shmlimit_limiter(a=rate)["a"]
+    for step in range(7):  # years: the table's clock goes to nine
+        shmlimit_clock.advance_ns(step * 123_456_789_123)
+        refused = limit.hit("x")
+        while refused:
+            refused = limit.hit("x")
+        shmlimit_clock.advance(refused.retry_after)
+        assert limit.hit("x")

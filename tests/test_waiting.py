@@ -122,6 +122,20 @@ def test_however_long_a_timeout_is_it_is_accepted(limit: shmlimit.Limit, timeout
     assert [limit.reserve("x", timeout=timeout).wait_ns for _ in range(3)] == [0, 0, INTERVAL_NS]
 
 
+def test_in_a_full_set_retry_after_is_until_it_passes_without_waiting(
+    segment_name: str, clock: SleepingClock
+) -> None:
+    with shmlimit.Limiter(segment_name, keys=1, clock=clock, a="1/s burst 10") as limiter:
+        limit = limiter["a"]
+        for i in range(8):
+            limit.charge(f"debtor-{i}", 20)
+        refused = limit.reserve("new", timeout=2)
+        assert not refused
+        assert refused.retry_after_ns == limit.peek("new").retry_after_ns
+        clock.ns += refused.retry_after_ns
+        assert limit.hit("new")
+
+
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(
     st.lists(

@@ -73,8 +73,8 @@ class RateLimitMiddleware:
             told = log if log.hasHandlers() else logging.getLogger("gunicorn.error")
             told.warning(
                 "this gunicorn worker has opened segment %s itself: the limits start afresh "
-                "whenever the last such worker has ended, and no reload changes them. Let the "
-                "master open it: `gunicorn -c python:gunicorn_hooks`, or `from gunicorn_hooks "
+                "whenever the last such worker has ended, and whichever starts last sets them. Let "
+                "the master open it: `gunicorn -c python:gunicorn_hooks`, or `from gunicorn_hooks "
                 "import *` in gunicorn.conf.py; a limiter of your own: make it with --preload",
                 self.limiter.path,
             )
