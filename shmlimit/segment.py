@@ -96,6 +96,12 @@ def _temporary_prefix(posix_name: str) -> str:
     return f"/shmlimit-tmp{posix_name.removeprefix('/shmlimit')}."
 
 
+def _temporaries(posix_name: str) -> list[str]:
+    """The paths of what bears such a name for this segment."""
+    ours = re.compile(re.escape(_temporary_prefix(posix_name)[1:]) + "[0-9a-f]{16}")
+    return [entry.path for entry in os.scandir(DIRECTORY) if ours.fullmatch(entry.name)]
+
+
 class Segment:
     """A mapped segment: its table, its locks, and the right to remove its name when last."""
 
@@ -228,10 +234,7 @@ def _has_name(path: str, inode: int) -> bool:
 
 
 def _is_being_made(posix_name: str) -> bool:
-    prefix = _temporary_prefix(posix_name)[1:]
-    return os.path.lexists(DIRECTORY + posix_name) or any(
-        entry.name.startswith(prefix) for entry in os.scandir(DIRECTORY)
-    )
+    return os.path.lexists(DIRECTORY + posix_name) or bool(_temporaries(posix_name))
 
 
 def _unmap(mapping: mmap.mmap) -> None:
@@ -401,14 +404,12 @@ def _new_header(lines: int, workers: int, size_bytes: int, clock: Clock | None) 
 def remove_leftovers(posix_name: str) -> list[str]:
     """Removes what creators of this segment left that were killed before it had its name. Returns
     the paths."""
-    ours = re.compile(re.escape(_temporary_prefix(posix_name)[1:]) + "[0-9a-f]{16}")
     removed = []
-    for entry in os.scandir(DIRECTORY):
-        if ours.fullmatch(entry.name):
-            with suppress(OSError), opened(entry.path) as descriptor:
-                if try_lock(descriptor, USERS_BYTE, EXCLUSIVE):
-                    os.unlink(entry.path)
-                    removed.append(entry.path)
+    for path in _temporaries(posix_name):
+        with suppress(OSError), opened(path) as descriptor:
+            if try_lock(descriptor, USERS_BYTE, EXCLUSIVE):
+                os.unlink(path)
+                removed.append(path)
     return removed
 
 
