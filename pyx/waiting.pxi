@@ -25,7 +25,7 @@ cdef uint64_t reach_ticks(timeout) except? 0:
 
 
 cdef Decision reserve(Limit limit, object key, object cost, object timeout):
-    cdef limit_view view
+    cdef limit_view view, further
     cdef slots_outcome out
     cdef Decision decision
     cdef bint passes
@@ -36,10 +36,10 @@ cdef Decision reserve(Limit limit, object key, object cost, object timeout):
     if limit.view.numbers.mode != MODE_ENFORCE or cells == 0:
         return limit.hit(key, cost)
     now = limit.table.now()
-    view = limit_reaching(&limit.view, cells, reach)
-    passes = limit_decide(&view, fp, cells, now, False, &out)
+    view = limit.view
+    further = limit_reaching(&view, cells, reach)
+    passes = limit_decide(&further, fp, cells, now, False, &out)
     raise_clock_error(limit.table.injected)
-    view.numbers.tolerance_ticks = limit.view.numbers.tolerance_ticks
     decision = decision_of(limit.name, &view.numbers, &out, passes)
     if passes and out.decided_by == BY_STEP:
         decision.wait_ticks = gcra_wait(out.state, out.now, view.numbers.interval_ticks,
