@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from shmlimit._core import MODES, WHEN_FULL
 from shmlimit.errors import ConfigError
 from shmlimit.rate import Rate, parse_quantity, shown
 
@@ -35,8 +36,6 @@ LIMITS_MAX = 256  # rows in the table
 KEYS_MAX = 1 << 31
 WORKERS_MAX = 4096
 
-MODES = ("enforce", "shadow", "off")
-FULL_POLICIES = ("evict", "deny", "allow")
 INITIAL = ("full", "empty")
 
 _FILE_BYTES_MAX = 1 << 20
@@ -60,7 +59,7 @@ class LimitConfig:
     rate: Rate
     key: str | None = None  # what the middleware counts by: "ip", "header:NAME", or nothing
     mode: str = "enforce"  # one of MODES
-    when_full: str = "evict"  # one of FULL_POLICIES: what happens when a key finds no free slot
+    when_full: str = "evict"  # one of WHEN_FULL: what happens when a key finds no free slot
     initial: str = "full"  # one of INITIAL: how full buckets are when the segment gets the limit
 
     def __post_init__(self) -> None:
@@ -70,7 +69,7 @@ class LimitConfig:
             raise _refusal("rate", self.rate, "a Rate, such as Rate.parse('100/s')")
         if self.key is not None and not _matches(_COUNTED_KEY, self.key):
             raise _refusal("key", self.key, "'ip' or 'header:NAME', such as 'header:X-Api-Key'")
-        words_of = {"mode": MODES, "when_full": FULL_POLICIES, "initial": INITIAL}
+        words_of = {"mode": MODES, "when_full": WHEN_FULL, "initial": INITIAL}
         for field, accepted in words_of.items():
             value = getattr(self, field)
             if value not in accepted:
