@@ -8,12 +8,26 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from demo.clients import ask
 from demo.server import Server
 from shmlimit.process import process_start_ticks
 
 PATIENCE_S = 30.0  # for what has to happen soon, on a machine that may be busy
 HOOKS = ("-c", "python:gunicorn_hooks")
+
+
+def config_file(directory: Path, segment_name: str, rate: str, patch: pytest.MonkeyPatch) -> Path:
+    """shmlimit.toml where the servers run, with one limit, and no other configuration."""
+    patch.delenv("SHMLIMIT_CONFIG", raising=False)
+    patch.delenv("GUNICORN_CMD_ARGS", raising=False)
+    path = directory / "shmlimit.toml"
+    path.write_text(
+        f'[table]\nname = "{segment_name}"\nkeys = "10k"\n'
+        f'[limits.per_ip]\nrate = "{rate}"\nkey = "ip"\n'
+    )
+    return path
 
 
 def wait_until(fact: Callable[[], object]) -> None:

@@ -12,20 +12,13 @@ from demo.clients import ask
 from demo.server import Server
 from shmlimit import Limiter
 from shmlimit.process import process_start_ticks
-from tests.servers import HOOKS, PATIENCE_S, running, wait_until, workers_of
+from tests.servers import HOOKS, PATIENCE_S, config_file, running, wait_until, workers_of
 
 
 @pytest.fixture
 def file(segment_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """shmlimit.toml where the servers run: ten requests, then one in six minutes."""
-    monkeypatch.delenv("SHMLIMIT_CONFIG", raising=False)
-    monkeypatch.delenv("GUNICORN_CMD_ARGS", raising=False)
-    path = tmp_path / "shmlimit.toml"
-    path.write_text(
-        f'[table]\nname = "{segment_name}"\nkeys = "10k"\n'
-        '[limits.per_ip]\nrate = "10/h"\nkey = "ip"\n'
-    )
-    return path
+    return config_file(tmp_path, segment_name, "10/h", monkeypatch)
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from demo.clients import NO_ANSWER, NS_PER_S, Clients, ask
 from demo.server import Server
 from shmlimit import Limiter
 from shmlimit.process import process_start_ticks
-from tests.servers import HOOKS, PATIENCE_S, running, wait_until, workers_of
+from tests.servers import HOOKS, PATIENCE_S, config_file, running, wait_until, workers_of
 
 RATE_PER_S, BURST = 150, 300
 OFFERED_PER_S = 4 * RATE_PER_S
@@ -27,14 +27,7 @@ OFFERED_PER_S = 4 * RATE_PER_S
 @pytest.fixture
 def file(segment_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """shmlimit.toml where the servers run."""
-    monkeypatch.delenv("SHMLIMIT_CONFIG", raising=False)
-    monkeypatch.delenv("GUNICORN_CMD_ARGS", raising=False)
-    path = tmp_path / "shmlimit.toml"
-    path.write_text(
-        f'[table]\nname = "{segment_name}"\nkeys = "10k"\n'
-        f'[limits.per_ip]\nrate = "{RATE_PER_S}/s burst {BURST}"\nkey = "ip"\n'
-    )
-    return path
+    return config_file(tmp_path, segment_name, f"{RATE_PER_S}/s burst {BURST}", monkeypatch)
 
 
 @pytest.fixture

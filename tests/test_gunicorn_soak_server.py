@@ -12,7 +12,7 @@ import pytest
 from demo.clients import NO_ANSWER, NS_PER_S, Clients
 from shmlimit import Limiter
 from shmlimit.process import process_start_ticks
-from tests.servers import HOOKS, running, wait_until, workers_of
+from tests.servers import HOOKS, config_file, running, wait_until, workers_of
 
 SOAK = int(os.environ.get("SHMLIMIT_SOAK", "1"))  # how many times longer
 UPGRADES = 1 + SOAK // 5
@@ -65,13 +65,8 @@ def counted(limiter: Limiter) -> int:
 def test_the_bound_holds_through_reloads_upgrades_kills_and_recycling(
     segment_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("SHMLIMIT_CONFIG", raising=False)
-    monkeypatch.delenv("GUNICORN_CMD_ARGS", raising=False)
-    file, pid_file = tmp_path / "shmlimit.toml", tmp_path / "pid"
-    file.write_text(
-        f'[table]\nname = "{segment_name}"\nkeys = "10k"\n'
-        f'[limits.per_ip]\nrate = "{RATE_PER_S}/s burst {BURST}"\nkey = "ip"\n'
-    )
+    file = config_file(tmp_path, segment_name, f"{RATE_PER_S}/s burst {BURST}", monkeypatch)
+    pid_file = tmp_path / "pid"
     arguments = ("--workers", str(WORKERS), "--max-requests", "50", "--pid", str(pid_file))
     with running(file, *HOOKS, *arguments, upgradable=True) as server:
         master = Masters(server.process.pid, pid_file, server.log)

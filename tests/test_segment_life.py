@@ -68,6 +68,29 @@ def files(path: Path) -> list[str]:
     return sorted(file.name for file in path.parent.glob(f"shmlimit*{suffix}*"))
 
 
+def before_the_next_lock(patch: pytest.MonkeyPatch, happens: Callable[[], object]) -> None:
+    """Lets something happen between the moment a segment is found and the moment it is held."""
+
+    def lock_late(descriptor: int, byte: int, kind: int) -> bool:
+        patch.setattr(segments, "try_lock", try_lock)
+        happens()
+        return try_lock(descriptor, byte, kind)
+
+    patch.setattr(segments, "try_lock", lock_late)
+
+
+def all_at_once(work: Callable[..., None], processes: int, *arguments: object) -> None:
+    """Runs it in that many processes. The last argument that they get is the barrier they start
+    behind."""
+    starts = fork.Barrier(processes)
+    workers = [fork.Process(target=work, args=(*arguments, starts)) for _ in range(processes)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(TIMEOUT_SECONDS)
+    assert [worker.exitcode for worker in workers] == [0] * processes
+
+
 def racing(name: str, starts: Barrier, ends: Barrier, admitted: multiprocessing.Queue[int]) -> None:
     starts.wait(TIMEOUT_SECONDS)
     with opened(name) as limiter:
@@ -100,16 +123,12 @@ def test_closing_late_leaves_the_segment_that_has_the_name_by_then(
 ) -> None:
     first = opened(segment_name)
     successors: list[shmlimit.Limiter] = []
-    lock = try_lock
 
-    def lock_late(descriptor: int, byte: int, kind: int) -> bool:
-        """Before the last user gets its lock, another has removed the name, and it is in use."""
-        monkeypatch.setattr(segments, "try_lock", lock)
+    def removed_and_made_again() -> None:
         path.unlink()
         successors.append(opened(segment_name))
-        return lock(descriptor, byte, kind)
 
-    monkeypatch.setattr(segments, "try_lock", lock_late)
+    before_the_next_lock(monkeypatch, removed_and_made_again)
     first.close()
     (successor,) = successors
     with successor, opened(segment_name) as again:
@@ -118,7 +137,7 @@ def test_closing_late_leaves_the_segment_that_has_the_name_by_then(
     assert files(path) == []
 
 
-def come_and_go(name: str, starts: Barrier, turns: int) -> None:
+def come_and_go(name: str, turns: int, starts: Barrier) -> None:
     starts.wait(TIMEOUT_SECONDS)
     for _ in range(turns):
         with opened(name) as limiter:
@@ -126,14 +145,7 @@ def come_and_go(name: str, starts: Barrier, turns: int) -> None:
 
 
 def test_coming_and_going_at_once_never_fails(segment_name: str, path: Path) -> None:
-    starts = fork.Barrier(6)
-    work = (segment_name, starts, 150)
-    workers = [fork.Process(target=come_and_go, args=work) for _ in range(6)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join(TIMEOUT_SECONDS)
-    assert [worker.exitcode for worker in workers] == [0] * 6
+    all_at_once(come_and_go, 6, segment_name, 150)
     assert files(path) == []
 
 
@@ -142,15 +154,12 @@ def test_a_segment_removed_while_it_is_attached_is_not_used(
 ) -> None:
     """Its last user goes between the moment it is found and the moment it is held."""
     first = opened(segment_name)
-    real = try_lock
 
-    def lock_late(*args: int) -> bool:
-        monkeypatch.setattr(segments, "try_lock", real)
+    def its_last_user_goes() -> None:
         first.close()
         assert not path.exists()
-        return real(*args)
 
-    monkeypatch.setattr(segments, "try_lock", lock_late)
+    before_the_next_lock(monkeypatch, its_last_user_goes)
     with opened(segment_name) as second:
         assert path.stat().st_ino == os.stat(second.path).st_ino
         assert path.stat().st_nlink == 1
@@ -256,7 +265,7 @@ def test_only_one_process_gets_a_segment_that_was_left_behind_until_it_has_check
     first.close()
 
 
-def use_and_check(name: str, starts: Barrier, ends: Barrier) -> None:
+def use_and_check(name: str, ends: Barrier, starts: Barrier) -> None:
     starts.wait(TIMEOUT_SECONDS)
     with opened(name) as limiter:
         limiter.check()
@@ -270,14 +279,7 @@ def test_several_that_find_a_damaged_one_at_once_use_one_sound_one(
         left_by_a_crash(segment_name, forked)
         with SegmentFile.of(path) as file:
             file.set_slot(0, fp=0, v=3)
-        starts, ends = fork.Barrier(4), fork.Barrier(4)
-        work = (segment_name, starts, ends)
-        workers = [fork.Process(target=use_and_check, args=work) for _ in range(4)]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join(TIMEOUT_SECONDS)
-        assert [worker.exitcode for worker in workers] == [0] * 4
+        all_at_once(use_and_check, 4, segment_name, fork.Barrier(4))
         assert files(path) == []
 
 
@@ -297,15 +299,12 @@ def test_a_second_name_left_by_a_killed_creator_hides_no_removal(
     first = opened(segment_name)
     temporary = path.with_name(segments.temporary_name(f"/{path.name}")[1:])
     os.link(path, temporary)
-    real = try_lock
 
-    def lock_late(*args: int) -> bool:
-        monkeypatch.setattr(segments, "try_lock", real)
+    def its_last_user_goes() -> None:
         first.close()
         assert not path.exists()
-        return real(*args)
 
-    monkeypatch.setattr(segments, "try_lock", lock_late)
+    before_the_next_lock(monkeypatch, its_last_user_goes)
     with opened(segment_name) as second, opened(segment_name) as third:
         second["a"].hit("x")
         assert third["a"].peek("x", 0).remaining == BURST - 1, "both have one table"
