@@ -141,6 +141,7 @@ def _hot_limit() -> _core.Limit:
         clock_id=1,
         boot_id=bytes(16),
         time_ns_inode=0,
+        name="instructions",
         pid_ns_inode=1,  # with the table's below: a row of counters of its own, as workers have
     )
     memory = mmap.mmap(-1, size_bytes)

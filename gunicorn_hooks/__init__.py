@@ -122,9 +122,20 @@ def _open(server: Arbiter) -> None:
     global _limiter
     ServerLog.install()
     workers = max(64, 2 * server.cfg.workers)
-    _limiter = Limiter.from_config(_file(server), owner=server.cfg.uid, workers=workers)
+    _limiter = Limiter.from_config(
+        _file(server),
+        owner=server.cfg.uid,
+        workers=workers,
+        role="upgrade" if _predecessor_runs() else "master",
+    )
     size_mib = _limiter.size_bytes / 2**20
     server.log.info("shmlimit: %s (%.1f MiB): %s", _limiter.path, size_mib, _limits())
+
+
+def _predecessor_runs() -> bool:
+    """Whether this master was started by another one, at USR2. With preload_app the arbiter does
+    not know yet."""
+    return os.environ.get("GUNICORN_PID") == str(os.getppid())
 
 
 def _file(server: Arbiter) -> str | None:

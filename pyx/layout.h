@@ -21,11 +21,12 @@
 #include "atomics.h"
 
 #define LAYOUT_MAGIC 0x54494d494c4d4853u /* "SHMLIMIT" in memory */
-#define LAYOUT_VERSION 1u
+#define LAYOUT_VERSION 2u
 #define HEADER_BYTES 4096u
 #define LINE_BYTES 64u
 #define SLOTS_PER_LINE 4u
 #define SECTIONS_MAX 16u
+#define SEGMENT_NAME_BYTES 208u /* with its terminating zeros */
 #define LIMIT_ROWS 256u
 #define LIMIT_NAME_BYTES 56u /* with its terminating zero */
 #define WORKER_ROWS_MAX 4096u
@@ -57,6 +58,7 @@ typedef struct {
     uint32_t worker_rows;     /* without the shared one */
     uint64_t lines;
     section_entry sections[SECTIONS_MAX];
+    char name[SEGMENT_NAME_BYTES]; /* as configured; the file's may be a shortened one */
 } segment_header;
 
 /* A bucket: 16 bytes that are read and swapped as one.

@@ -10,6 +10,7 @@ cdef extern from "layout.h" nogil:
     const uint32_t LAYOUT_VERSION
     const uint32_t HEADER_BYTES
     const uint32_t LINE_BYTES
+    const uint32_t SEGMENT_NAME_BYTES
     const uint32_t LIMIT_ROWS
     const uint32_t LIMIT_NAME_BYTES
     const uint32_t WORKER_ROWS_MAX
@@ -34,6 +35,7 @@ cdef extern from "layout.h" nogil:
         uint32_t worker_rows
         uint64_t lines
         section_entry sections[16]
+        char name[208]
 
     cdef enum limit_mode:
         MODE_ENFORCE, MODE_SHADOW, MODE_OFF

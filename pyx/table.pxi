@@ -28,6 +28,7 @@ class Header(NamedTuple):
     boot_id: bytes
     time_ns_inode: int
     pid_ns_inode: int
+    name: str  # as configured
 
 
 class CheckReport(NamedTuple):
@@ -80,9 +81,10 @@ def format_segment(uint8_t[::1] target not None, header, bytes secret):
     """Writes the header of a new segment into zeroed memory of header.segment_bytes."""
     cdef segment_header *h = <segment_header *>&target[0]
     cdef geometry g
+    cdef bytes name = header.name.encode("ascii")
     if (not geometry_of(header.lines, header.worker_rows, &g)
             or <uint64_t>target.shape[0] != g.segment_bytes or len(secret) != 16
-            or len(header.boot_id) != 16):
+            or len(header.boot_id) != 16 or len(name) >= <int>SEGMENT_NAME_BYTES):
         raise ValueError("the header and the memory do not fit together")
     h.layout_version = LAYOUT_VERSION
     h.header_bytes = HEADER_BYTES
@@ -97,6 +99,7 @@ def format_segment(uint8_t[::1] target not None, header, bytes secret):
     h.worker_rows = header.worker_rows
     h.lines = header.lines
     geometry_sections(&g, h.sections)
+    memcpy(h.name, PyBytes_AS_STRING(name), len(name))
     h.magic = LAYOUT_MAGIC
 
 
@@ -125,7 +128,8 @@ def read_header(const uint8_t[::1] source not None, name):
     if not geometry_read(h, size, &g):
         raise WrongGeometry(f"segment {name} has a directory that does not fit its size; {remedy}")
     return Header(h.lines, h.worker_rows, h.segment_bytes, h.epoch_ns, h.wall_offset_ns,
-                  h.clock_id, bytes(h.boot_id[:16]), h.time_ns_inode, h.pid_ns_inode)
+                  h.clock_id, bytes(h.boot_id[:16]), h.time_ns_inode, h.pid_ns_inode,
+                  h.name[:SEGMENT_NAME_BYTES].partition(b"\0")[0].decode("ascii", "backslashreplace"))
 
 
 @cython.final

@@ -29,6 +29,7 @@ class Header(NamedTuple):
     boot_id: bytes
     time_ns_inode: int
     pid_ns_inode: int
+    name: str
 
 class CheckReport(NamedTuple):
     slots: int

@@ -15,11 +15,11 @@ from contextlib import suppress
 from typing import NoReturn
 
 from shmlimit.errors import ConfigError, SegmentError, TableDamaged
-from shmlimit.segment import UID_NONE
 from shmlimit.segment_facts import columns, facts_of, facts_text, printable, size_text
 from shmlimit.segment_listing import Listed, listed
+from shmlimit.segment_name import UID_NONE
 from shmlimit.segment_removal import remove
-from shmlimit.segment_usage import mapping_pids, usage_of
+from shmlimit.segment_usage import mapped_files, usage_of
 from shmlimit.segment_view import viewed
 
 FINE, BAD, USAGE, INTERRUPTED = 0, 1, 2, 130
@@ -101,7 +101,7 @@ def _listed_row(each: Listed) -> Sequence[object]:
 def _inspect(asked: argparse.Namespace) -> Answer:
     owner = _owner(asked)
     with viewed(asked.name, owner) as view:
-        usage = usage_of(view.path, mapping_pids())
+        usage = usage_of(view.path, mapped_files())
         facts = facts_of(view, usage)
     sound = facts["damage"] is None and not any(told["damage"] for told in facts["limits"].values())
     code = FINE if sound else BAD

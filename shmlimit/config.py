@@ -84,6 +84,7 @@ class TableConfig:
     name: str  # of the segment in /dev/shm
     keys: int = 1_000_000  # most live keys expected; texts such as "250k" or "1M" become an int
     workers: int = 64  # processes that get counters of their own; any others share one row
+    shared: bool = False  # whether servers that run at the same time may share it
 
     def __post_init__(self) -> None:
         if not _matches(_TABLE_NAME, self.name) or self.name in (".", ".."):  # two directories
@@ -94,6 +95,8 @@ class TableConfig:
             raise _refusal("keys", self.keys, accepted)
         if not _within(self.workers, WORKERS_MAX):
             raise _refusal("workers", self.workers, f"a whole number from 1 to {WORKERS_MAX}")
+        if not isinstance(self.shared, bool):
+            raise _refusal("shared", self.shared, "true or false")
         object.__setattr__(self, "keys", keys)
 
 
@@ -241,7 +244,7 @@ def _toml(path: Path) -> dict[str, Any]:
 
 
 def _table(section: Mapping[str, Any]) -> TableConfig:
-    _known_keys("table", section, ("name", "keys", "workers"))
+    _known_keys("table", section, ("name", "keys", "workers", "shared"))
     if "name" not in section:
         raise ConfigError('table.name: is missing; accepted: the segment\'s name, name = "shop"')
     with _at("table."):

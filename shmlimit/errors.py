@@ -73,6 +73,10 @@ class SegmentNotFound(SegmentError):
     """No segment of that name exists."""
 
 
+class SegmentInUse(SegmentError):
+    """The segment is the table of another server, which runs."""
+
+
 class NotEnoughMemory(SegmentError):
     """/dev/shm cannot hold the segment: names the size needed, the size free and the remedy."""
 
@@ -102,7 +106,16 @@ class WrongSize(SegmentError):
 
 
 class WrongGeometry(SegmentError):
-    """The header's sections do not fit together, or not the configuration asked for."""
+    """The header's sections do not fit together."""
+
+
+class WrongKeys(SegmentError):
+    """The segment was made for another number of keys, and runs."""
+
+
+class WrongName(SegmentError):
+    """The segment was made under another name: the file was renamed, or two long names have the
+    same short one."""
 
 
 class ForeignBoot(SegmentError):

@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Self
 
-from shmlimit import segment as segments
 from shmlimit._core import CheckReport, Limit
 from shmlimit.config import LIMITS_MAX, Config, LimitConfig, TableConfig
 from shmlimit.decisions import Decisions, Request, hit_all
 from shmlimit.errors import ConfigError, InvalidRate, LimiterClosed, TooManyLimits
 from shmlimit.rate import Rate
 from shmlimit.segment import Clock
+from shmlimit.segment_creation import Role, SegmentSpec
+from shmlimit.segment_opening import create_or_attach, lead
 from shmlimit.share import Share
 
 log = logging.getLogger("shmlimit")
@@ -70,6 +71,7 @@ class Limiter:
         clock: Clock | None = None,
         owner: int | None = None,
         workers: int | None = None,
+        role: Role = "user",
     ) -> Limiter:
         """The limiter that shmlimit.toml describes: of `path`, $SHMLIMIT_CONFIG or here.
 
@@ -77,33 +79,53 @@ class Limiter:
         fork, is returned as it is, and so is without a path the only inherited one of any file: a
         new worker does not depend on what its file says by then, nor on where it is.
         Otherwise the file decides: limits that the segment has with other numbers get the file's,
-        in all processes, and keep their buckets; that is logged. `workers` is the least number of
-        counter rows to make room for. Raises what Limiter raises.
+        in all processes, and keep their buckets; that is logged.
+
+        - workers: the least number of counter rows to make room for
+        - role: "master" for the process that a server's workers are forked from: a second server's
+          is refused (SegmentInUse) while it lives, unless its file says shared = true in [table].
+          "upgrade" for one that takes over from such a master. When the file asks for another
+          number of keys than the running segment has, they put a new segment in its place:
+          processes that have the old one keep it, and count for themselves, until they end.
+
+        Raises what Limiter raises.
         """
-        place = Config.place(path)
-        of_files = [each for each in _open_limiters.values() if each.config.path is not None]
-        of_parent = [each for each in of_files if each.inherited]
-        for limiter in of_files:
-            if limiter.config.path == place:  # not read again: it may be broken or gone by now
-                return limiter
-        if path is None and len(of_parent) == 1:
-            return of_parent[0]
-        config = Config.load(Config.find(path))
-        inherited = _open_limiters.get(config.table.name)
-        if inherited is not None:
-            return inherited
+        known = _open_already(Config.place(path), or_inherited=path is None)
+        if known is None:
+            config = Config.load(Config.find(path))
+            known = _open_limiters.get(config.table.name)
+            if known is None:
+                known = cls._opened(config, clock, owner, workers, role)
+        lead(known._segment, dataclasses.replace(known._spec, role=role))
+        return known
+
+    @classmethod
+    def _opened(
+        cls,
+        config: Config,
+        clock: Clock | None,
+        owner: int | None,
+        workers: int | None,
+        role: Role,
+    ) -> Limiter:
         if workers is not None and workers > config.table.workers:
-            table = TableConfig(config.table.name, config.table.keys, workers)
+            table = dataclasses.replace(config.table, workers=workers)
             config = Config(table, config.limits, config.path)
         limiter = cls.__new__(cls)
-        limiter._open(config, clock, owner, replace=True)
+        limiter._open(config, clock, owner, replace=True, role=role)
         known = _open_limiters[config.table.name]
         if known is not limiter:  # another thread was faster
             limiter.close()
         return known
 
     def _open(
-        self, config: Config, clock: Clock | None, owner: int | None, *, replace: bool
+        self,
+        config: Config,
+        clock: Clock | None,
+        owner: int | None,
+        *,
+        replace: bool,
+        role: Role = "user",
     ) -> None:
         if clock is not None and not callable(clock):
             raise TypeError(f"clock: accepted is a callable that gives nanoseconds, not {clock!r}")
@@ -111,11 +133,16 @@ class Limiter:
         self.name = table.name
         self.config = config
         self._opened_by_pid = os.getpid()
-        self._owner = os.geteuid() if owner is None else owner
-        self._clock = clock
-        self._segment = segments.create_or_attach(
-            table.name, self._owner, table.keys, table.workers, clock
+        self._spec = SegmentSpec(
+            table.name,
+            os.geteuid() if owner is None else owner,
+            table.keys,
+            table.workers,
+            clock,
+            role,
+            table.shared,
         )
+        self._segment = create_or_attach(self._spec)
         self._segment.table.limiter = weakref.ref(self)
         self._limits: dict[str, Limit] = {}
         try:
@@ -292,17 +319,17 @@ class Limiter:
         own: the other process could not read it."""
         if self._segment.closed:
             raise LimiterClosed(f"limiter {self.name} was closed in this process; open it again")
-        if self._clock is not None:
+        if self._spec.clock is not None:
             raise TypeError(
                 f"limiter {self.name!r} has a clock of its own, which another process cannot read: "
                 f"open it there, with Limiter({self.name!r}, clock=...)"
             )
-        return type(self)._unpickled, (self.config, self._owner)
+        return type(self)._unpickled, (self.config, self._spec.owner)
 
     @classmethod
     def _unpickled(cls, config: Config, owner: int) -> Limiter:
         known = _open_limiters.get(config.table.name)
-        if known is not None and known._owner == owner:
+        if known is not None and known._spec.owner == owner:
             return known
         limiter = cls.__new__(cls)
         limiter._open(config, None, owner, replace=False)
@@ -317,6 +344,16 @@ class Limiter:
     def __repr__(self) -> str:
         told = "closed" if self._segment.closed else ", ".join(self)
         return f"<Limiter {self.name!r} {told}>"
+
+
+def _open_already(place: Path, *, or_inherited: bool) -> Limiter | None:
+    """The limiter of that file; or the only inherited one of any file."""
+    of_files = [each for each in _open_limiters.values() if each.config.path is not None]
+    for limiter in of_files:
+        if limiter.config.path == place:  # not read again: it may be broken or gone by now
+            return limiter
+    of_parent = [each for each in of_files if each.inherited]
+    return of_parent[0] if or_inherited and len(of_parent) == 1 else None
 
 
 def _numbers(limit: Limit | LimitConfig) -> str:

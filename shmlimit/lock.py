@@ -6,6 +6,7 @@ together, and the last one to go gives them back, however it went. No request ev
     byte 1   held exclusively by a publisher of limits, while it publishes
     byte 2   held shared by every user, forked workers included: when nobody is left, the last to
              go removes the name
+    byte 3   held shared by every live master of a server, but not by its workers (mastership.py)
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from contextlib import contextmanager
 
 PUBLISHER_BYTE = 1
 USERS_BYTE = 2
+MASTER_BYTE = 3
 SHARED = fcntl.F_RDLCK
 EXCLUSIVE = fcntl.F_WRLCK
 

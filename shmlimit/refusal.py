@@ -19,6 +19,7 @@ from shmlimit.errors import (
     NotRegularFile,
     SegmentNotFound,
     UnsafePermissions,
+    WrongName,
 )
 from shmlimit.process import boot_id, namespace_inode
 
@@ -43,9 +44,16 @@ def refuse_file(found: os.stat_result | None, path: str, owner: int) -> None:
         )
 
 
-def refuse_header(header: _core.Header, path: str) -> None:
-    """Refuses a well-formed segment whose clock readings would mean something else here."""
+def refuse_header(header: _core.Header, path: str, name: str, now_ns: int) -> None:
+    """Refuses a well-formed segment that is another one than the one asked for, or whose clock
+    readings would mean something else here. `now_ns` is a reading of the clock that it is to be on.
+    """
     removal = REMOVAL.format(path=path)
+    if header.name != name:
+        raise WrongName(
+            f"segment {path} was made as {header.name!r}, not as {name!r}: its file was renamed, "
+            f"or two long names share a short one: choose another name; {removal}"
+        )
     if header.boot_id != boot_id():
         raise ForeignBoot(f"segment {path} was made before the last boot; {removal}")
     if header.clock_id != time.CLOCK_MONOTONIC:
@@ -58,4 +66,9 @@ def refuse_header(header: _core.Header, path: str) -> None:
             f"segment {path} was made in time namespace {header.time_ns_inode}, this process is "
             f"in {namespace_inode('time')}: their clocks differ; share the namespace, or use "
             f"another segment name"
+        )
+    if header.epoch_ns > now_ns:
+        raise ForeignClock(
+            f"segment {path} begins {(header.epoch_ns - now_ns) / 1e9:g} s from now by this "
+            f"process's clock: it runs on another one; {removal}"
         )

@@ -9,19 +9,18 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from shmlimit.errors import SegmentError, SegmentNotFound
-from shmlimit.segment import DIRECTORY, NAME, UID_NONE
-from shmlimit.segment_usage import Usage, mapping_pids, usage_of
-from shmlimit.segment_view import viewed
+from shmlimit.segment_name import DIRECTORY, NAME, SHORT_NAME, UID_NONE
+from shmlimit.segment_usage import MappedFile, Usage, mapped_files, usage_of
+from shmlimit.segment_view import viewed_file
 
-_FILE = re.compile(rf"shmlimit\.(0|[1-9][0-9]{{0,9}})\.({NAME.pattern})", re.ASCII)
-_UNFINISHED = re.compile(
-    rf"shmlimit-tmp\.(0|[1-9][0-9]{{0,9}})\.({NAME.pattern})\.[0-9a-f]{{16}}", re.ASCII
-)
+_OWNER_NAME = rf"\.(0|[1-9][0-9]{{0,9}})\.({NAME.pattern}|{SHORT_NAME.pattern})"
+_FILE = re.compile(rf"shmlimit{_OWNER_NAME}", re.ASCII)
+_UNFINISHED = re.compile(rf"shmlimit-tmp{_OWNER_NAME}\.[0-9a-f]{{16}}", re.ASCII)
 
 
 @dataclass(frozen=True)
 class Listed:
-    """One file. Numbers are None where the segment was refused, or is not finished."""
+    """One segment. Numbers are None where it was refused, is not finished, or has no file."""
 
     name: str
     owner: int  # uid in the file's name
@@ -32,9 +31,12 @@ class Listed:
     limits: list[str] | None = None
     usage: Usage | None = None
     refused: str | None = None
+    named: bool = True  # False: its name was removed, or is another segment's; no file shows it
 
     @property
     def state(self) -> str:
+        if not self.named:
+            return f"{self.usage}, under no name: they keep it, and nobody joins them; restart them"
         if self.refused:
             return f"{self.usage}: {self.refused}" if self.usage else self.refused
         if self.finished:
@@ -53,30 +55,43 @@ class Listed:
 def listed(owner: int | None) -> list[Listed]:
     """The segments of that uid, or of all, by owner and name. Raises SegmentError when there is
     no directory to look at."""
+    mapped = mapped_files()  # before the names: one that is made meanwhile must not look nameless
     try:
-        files = os.listdir(DIRECTORY)
+        files, device = os.listdir(DIRECTORY), os.stat(DIRECTORY).st_dev
     except OSError as error:
         raise SegmentError(
             f"{DIRECTORY} cannot be read: {error.strerror}; mount a tmpfs there"
         ) from None
-    pids_by_file = mapping_pids()
     found = []
     for file, uid, name, finished in _named(files):
-        if owner not in (None, uid):
-            continue
         path = f"{DIRECTORY}/{file}"
         try:
-            size_bytes = os.lstat(path).st_size
+            status = os.lstat(path)
         except OSError:  # removed since
             continue
-        usage = usage_of(path, pids_by_file)
+        usage = usage_of(path, mapped)
+        mapped.pop((status.st_dev, status.st_ino), None)
+        if owner not in (None, uid):
+            continue
         if finished:
-            listed_one = _looked_at(name, uid, path, size_bytes, usage)
+            listed_one = _looked_at(name, uid, path, status.st_size, usage)
         else:
-            listed_one = Listed(name, uid, path, False, size_bytes, usage=usage)
+            listed_one = Listed(name, uid, path, False, status.st_size, usage=usage)
         if listed_one:
             found.append(listed_one)
+    # those of other devices have their names in other namespaces of mounts
+    nameless = [mapped[file] for file in mapped if file[0] == device]
+    found += [each for each in _nameless(nameless) if owner in (None, each.owner)]
     return sorted(found, key=lambda each: (each.owner, each.name, each.path))
+
+
+def _nameless(mapped: list[MappedFile]) -> Iterator[Listed]:
+    """Segments that have no name any more, as the processes show them that have them mapped."""
+    for path, size_bytes, pids in mapped:
+        directory, _, file = path.rpartition("/")
+        for _, uid, name, _ in _named([file]) if directory == DIRECTORY else ():
+            usage = Usage(True, pids)
+            yield Listed(name, uid, path, True, size_bytes, usage=usage, named=False)
 
 
 def _named(files: list[str]) -> Iterator[tuple[str, int, str, bool]]:
@@ -92,9 +107,9 @@ def _looked_at(
     name: str, owner: int, path: str, size_bytes: int, usage: Usage | None
 ) -> Listed | None:
     try:
-        with viewed(name, owner) as view:
+        with viewed_file(path.removeprefix(DIRECTORY), owner) as view:
             limits = view.table.names()
-            return Listed(name, owner, path, True, size_bytes, view.keys, limits, usage)
+            return Listed(view.name, owner, path, True, size_bytes, view.keys, limits, usage)
     except SegmentNotFound:  # removed since
         return None
     except SegmentError as error:

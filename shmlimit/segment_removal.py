@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 from shmlimit.errors import NotRegularFile, SegmentError
 from shmlimit.lock import EXCLUSIVE, USERS_BYTE, opened, try_lock
-from shmlimit.segment import DIRECTORY, remove_leftovers, segment_name
-from shmlimit.segment_usage import Usage, mapping_pids, usage_of
+from shmlimit.segment_creation import remove_leftovers
+from shmlimit.segment_name import DIRECTORY, segment_name
+from shmlimit.segment_usage import Usage, mapped_files, usage_of
 from shmlimit.segment_view import not_found
 
 
@@ -53,7 +54,7 @@ def _remove_file(path: str, force: bool) -> Usage:
     mode = os.lstat(path).st_mode
     if stat.S_ISDIR(mode):
         raise NotRegularFile(f"{path} is a directory, which no shmlimit made; rmdir it")
-    usage = usage_of(path, mapping_pids()) or Usage(False, [])
+    usage = usage_of(path, mapped_files()) or Usage(False, [])
     if usage.in_use and not force:
         raise _in_use(path, usage)
     with ExitStack() as stack:

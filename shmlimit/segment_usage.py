@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -30,8 +31,16 @@ class Usage(NamedTuple):
         return f"in use by {told}" + (f" and {more} more" if more > 0 else "")
 
 
-def usage_of(path: str, pids_by_file: dict[FileId, list[int]]) -> Usage | None:
-    """Who uses the file of that path, by its users' lock and by what mapping_pids found; None for
+class MappedFile(NamedTuple):
+    """A segment in the memory of processes."""
+
+    path: str  # under which it was mapped: who made the segment did it under its temporary name
+    size_bytes: int
+    pids: list[int]
+
+
+def usage_of(path: str, mapped: dict[FileId, MappedFile]) -> Usage | None:
+    """Who uses the file of that path, by its users' lock and by what mapped_files found; None for
     what is no file that this user may read."""
     try:
         if not stat.S_ISREG(os.lstat(path).st_mode):  # to open a FIFO would wake its writer
@@ -42,34 +51,36 @@ def usage_of(path: str, pids_by_file: dict[FileId, list[int]]) -> Usage | None:
         return None
     try:
         found = os.fstat(descriptor)
-        pids = pids_by_file.get((found.st_dev, found.st_ino), [])
+        file = mapped.get((found.st_dev, found.st_ino))
+        pids = file.pids if file else []
         return Usage(bool(pids) or held(descriptor, USERS_BYTE), pids)
     finally:
         os.close(descriptor)
 
 
-def mapping_pids() -> dict[FileId, list[int]]:
-    """The processes that have segments mapped to use them, by file; views are not among them.
+def mapped_files() -> dict[FileId, MappedFile]:
+    """The segments that processes have mapped to use them; views are not among them.
 
     Only as far as /proc lets this user see: the processes of others are missing, unless this is
     root, and so are those of other pid namespaces.
     """
-    pids: dict[FileId, list[int]] = {}
-    for entry in Path("/proc").glob("[0-9]*"):
+    found: dict[FileId, MappedFile] = {}
+    for entry in sorted(Path("/proc").glob("[0-9]*"), key=lambda entry: int(entry.name)):
         with suppress(OSError):  # it ended, or is another user's
-            for file in _shared_files((entry / "maps").read_bytes()):
-                pids.setdefault(file, []).append(int(entry.name))
-    return {file: sorted(found) for file, found in pids.items()}
+            for file, path, size_bytes in _shared_files((entry / "maps").read_bytes()):
+                mapped = found.setdefault(file, MappedFile(path, size_bytes, []))
+                if int(entry.name) not in mapped.pids:
+                    mapped.pids.append(int(entry.name))
+    return found
 
 
-def _shared_files(maps: bytes) -> set[FileId]:
-    """A line: addresses, permissions, offset, device, inode, path. The path is no help: who made
-    the segment mapped it under its temporary name, which is gone."""
-    files = set()
+def _shared_files(maps: bytes) -> Iterator[tuple[FileId, str, int]]:
+    """A line: addresses, permissions, offset, device, inode, path."""
     for line in maps.splitlines():
         if b"/shmlimit" in line:
-            _, permissions, _, device, inode, _ = line.split(None, 5)
+            addresses, permissions, _, device, inode, path = line.split(None, 5)
             if permissions.endswith(b"s"):
                 major, minor = (int(part, 16) for part in device.split(b":"))
-                files.add((os.makedev(major, minor), int(inode)))
-    return files
+                begin, end = (int(part, 16) for part in addresses.split(b"-"))
+                file = os.makedev(major, minor), int(inode)
+                yield file, os.fsdecode(path).removesuffix(" (deleted)"), end - begin

@@ -16,15 +16,11 @@ from contextlib import contextmanager, suppress
 from typing import NoReturn
 
 from shmlimit import _core
-from shmlimit.errors import SegmentError, SegmentNotFound, WrongSize
+from shmlimit.errors import ConfigError, SegmentError, SegmentNotFound, WrongSize
 from shmlimit.process import namespace_inode, process_lives
 from shmlimit.refusal import REMOVAL, refuse_file, refuse_header
-from shmlimit.segment import (
-    DIRECTORY,
-    EPOCH_MARGIN_NS,
-    KEYS_PER_LINE,
-    segment_name,
-)
+from shmlimit.segment import EPOCH_MARGIN_NS, KEYS_PER_LINE
+from shmlimit.segment_name import DIRECTORY, segment_name
 
 STAT_BLOCK_BYTES = 512  # the unit of st_blocks
 
@@ -32,6 +28,7 @@ STAT_BLOCK_BYTES = 512  # the unit of st_blocks
 class SegmentView:
     """An open view. `table` is for reading only: a Limit that decides would not be seen by others.
 
+    - name: the limiter's
     - keys: the live keys that the table was made for
     - age_s: seconds since the segment was made, by the segment's clock
     - made_at_s: the same as seconds since 1970, by the wall clock as it stood then
@@ -43,6 +40,7 @@ class SegmentView:
         self.owner = owner
         self.table = table
         self.header = table.header
+        self.name = self.header.name
         self.keys = self.header.lines * KEYS_PER_LINE
         made_ns = self.header.epoch_ns + EPOCH_MARGIN_NS
         self.age_s = (time.monotonic_ns() - made_ns) / 1e9
@@ -61,7 +59,13 @@ class SegmentView:
 @contextmanager
 def viewed(name: str, owner: int) -> Iterator[SegmentView]:
     """Opens a view. Raises what attaching raises, and nothing else for whatever bears the name."""
-    posix_name = segment_name(name, owner)
+    with viewed_file(segment_name(name, owner), owner) as view:
+        yield view
+
+
+@contextmanager
+def viewed_file(posix_name: str, owner: int) -> Iterator[SegmentView]:
+    """The same for a segment's POSIX name."""
     path = DIRECTORY + posix_name
     with _reading(path, owner) as descriptor:
         found = os.fstat(descriptor)
@@ -81,8 +85,17 @@ def viewed(name: str, owner: int) -> Iterator[SegmentView]:
                 f"(ulimit -v)"
             ) from error
         mapping.madvise(mmap.MADV_DONTDUMP)  # a core dump would tell the secret of the hash
-        refuse_header(_core.read_header(mapping, posix_name), path)
+        header = _core.read_header(mapping, posix_name)
+        refuse_header(header, path, _name(header, posix_name, owner), header.epoch_ns)
         yield SegmentView(path, owner, _core.Table(mapping, posix_name, _refuse_to_publish))
+
+
+def _name(header: _core.Header, posix_name: str, owner: int) -> str:
+    """The one that the segment should have been made under: of a shortened name only it tells."""
+    with suppress(ConfigError):
+        if segment_name(header.name, owner) == posix_name:
+            return header.name
+    return posix_name.partition(f".{owner}.")[2]
 
 
 def _refuse_to_publish() -> NoReturn:

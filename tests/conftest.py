@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from shmlimit.lock import EXCLUSIVE, USERS_BYTE, opened, try_lock
-from shmlimit.segment import DIRECTORY
+from shmlimit.segment_name import DIRECTORY
 
 _numbers = itertools.count()
 

@@ -33,6 +33,7 @@ HEADER_FIELDS = {
     "clock_id": (88, "I"),
     "worker_rows": (92, "I"),
     "lines": (96, "Q"),
+    "name": (488, "208s"),
 }
 SECTIONS_OFFSET = 104  # bytes
 SECTIONS_MAX = 16

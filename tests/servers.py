@@ -65,3 +65,17 @@ def workers_of(master: int) -> set[int]:
             if int(line[line.rindex(")") + 2 :].split()[1]) == master:
                 pids.add(int(entry))
     return pids
+
+
+def statuses(port: int, requests: int) -> list[int]:
+    return [ask(port).status for _ in range(requests)]
+
+
+def ended(pid: int) -> bool:
+    return process_start_ticks(pid) is None
+
+
+def pid_in(file: Path) -> int:
+    """The pid in a pid file, once it is there."""
+    wait_until(lambda: file.exists() and file.read_text().strip())
+    return int(file.read_text())

@@ -9,7 +9,7 @@ import pytest
 import shmlimit
 from shmlimit.config import LIMITS_MAX
 from shmlimit.errors import ConfigError, LimitNotFound, TooManyLimits
-from shmlimit.segment import DIRECTORY
+from shmlimit.segment_name import DIRECTORY
 from tests.conftest import Clock
 
 MIB = 2**20

@@ -16,8 +16,9 @@ import pytest
 
 import shmlimit
 from shmlimit import cli, segment_removal, segment_usage
-from shmlimit import segment as segments
+from shmlimit import segment_name as names
 from shmlimit.lock import EXCLUSIVE, SHARED, USERS_BYTE, held, opened, try_lock
+from shmlimit.segment_name import DIRECTORY
 from shmlimit.segment_view import viewed
 from tests.segment_file import SegmentFile
 
@@ -55,7 +56,7 @@ def run(capfd: pytest.CaptureFixture[str]) -> Run:
 
 @pytest.fixture
 def path(segment_name: str) -> Path:
-    return Path(segments.DIRECTORY + segments.segment_name(segment_name, os.geteuid()))
+    return Path(DIRECTORY + names.segment_name(segment_name, os.geteuid()))
 
 
 @pytest.fixture
@@ -211,7 +212,7 @@ def test_asking_for_a_lock_takes_none(limiter: shmlimit.Limiter) -> None:
 
 def test_views_are_not_among_the_users(left: int, segment_name: str, path: Path) -> None:
     with viewed(segment_name, os.geteuid()):
-        assert segment_usage.usage_of(str(path), segment_usage.mapping_pids()) == (False, [])
+        assert segment_usage.usage_of(str(path), segment_usage.mapped_files()) == (False, [])
     path.unlink()
 
 
@@ -277,7 +278,7 @@ def test_remove_sees_users_that_lost_their_lock(
 def test_leftovers_of_creators_are_listed_and_removed(
     run: Run, segment_name: str, path: Path
 ) -> None:
-    unfinished = Path(segments.DIRECTORY + segments.temporary_name(f"/{path.name}"))
+    unfinished = Path(DIRECTORY + names.temporary_name(f"/{path.name}"))
     unfinished.write_bytes(b"\0" * 4096)
     with opened(str(unfinished)) as creator:
         assert try_lock(creator, USERS_BYTE, SHARED)

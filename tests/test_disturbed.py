@@ -17,6 +17,7 @@ import pytest
 import shmlimit
 from shmlimit import process
 from shmlimit import segment as segments
+from shmlimit import segment_opening as opening
 from shmlimit.errors import LimiterClosed, SegmentError, SegmentNotFound
 
 Disturb = Callable[[Callable[[], object]], None]
@@ -99,7 +100,7 @@ def test_a_segment_that_is_being_removed_is_waited_for(
 ) -> None:
     """The last user has the lock and is preempted before it removes the name."""
     tries: list[float] = []
-    attach = segments.attach
+    attach = opening.attach
 
     def removed_later(*args: Any) -> segments.Segment:
         tries.append(time.monotonic())
@@ -107,7 +108,7 @@ def test_a_segment_that_is_being_removed_is_waited_for(
             raise SegmentNotFound("being removed")
         return attach(*args)
 
-    monkeypatch.setattr(segments, "attach", removed_later)
+    monkeypatch.setattr(opening, "attach", removed_later)
     with shmlimit.Limiter(segment_name, keys=1000, a="1/h burst 1000") as second:
         assert second.path == limiter.path
     assert tries[-1] - tries[0] >= 50 * 0.001, "it does not spin"

@@ -12,8 +12,8 @@ import pytest
 
 import shmlimit
 from shmlimit.errors import LimiterClosed
-from shmlimit.segment import DIRECTORY
-from shmlimit.segment import segment_name as segment_of
+from shmlimit.segment_name import DIRECTORY
+from shmlimit.segment_name import segment_name as segment_of
 from tests.conftest import Clock
 
 BURST = 1000

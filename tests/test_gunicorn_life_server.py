@@ -11,8 +11,17 @@ import pytest
 from demo.clients import ask
 from demo.server import Server
 from shmlimit import Limiter
-from shmlimit.process import process_start_ticks
-from tests.servers import HOOKS, PATIENCE_S, config_file, running, wait_until, workers_of
+from tests.servers import (
+    HOOKS,
+    PATIENCE_S,
+    config_file,
+    ended,
+    pid_in,
+    running,
+    statuses,
+    wait_until,
+    workers_of,
+)
 
 
 @pytest.fixture
@@ -26,10 +35,6 @@ def segment(segment_name: str) -> Path:
     return Path(f"/dev/shm/shmlimit.{os.geteuid()}.{segment_name}")
 
 
-def statuses(port: int, requests: int) -> list[int]:
-    return [ask(port).status for _ in range(requests)]
-
-
 def hup(server: Server, workers: int, told: str = "shmlimit: reloaded") -> None:
     reload(server.process.pid, server.log, workers, told)
 
@@ -41,16 +46,6 @@ def reload(master: int, log: Path, workers: int, told: str) -> None:
     os.kill(master, signal.SIGHUP)
     wait_until(lambda: log.read_text().count(told) == lines + 1)
     wait_until(lambda: len(workers_of(master)) == workers and not before & workers_of(master))
-
-
-def ended(pid: int) -> bool:
-    return process_start_ticks(pid) is None
-
-
-def pid_in(file: Path) -> int:
-    """The pid in a pid file, once it is there."""
-    wait_until(lambda: file.exists() and file.read_text().strip())
-    return int(file.read_text())
 
 
 # Reloads.

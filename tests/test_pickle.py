@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-import shmlimit
 from shmlimit import Decision, Limit, LimitConfig, Limiter, LimiterClosed, Rate, _core
+from shmlimit.segment_opening import attach
 from tests.conftest import Clock
 
 PROTOCOLS = range(2, pickle.HIGHEST_PROTOCOL + 1)
@@ -123,7 +123,7 @@ def test_a_limiter_with_a_clock_of_its_own_is_not_pickled(fake: Limiter) -> None
 
 
 def test_a_limit_that_no_limiter_holds_is_not_pickled(limiter: Limiter) -> None:
-    segment = shmlimit.segment.attach(limiter.name, os.geteuid(), None)
+    segment = attach(limiter.name, os.geteuid(), None)
     try:
         with pytest.raises(TypeError, match="belongs to no Limiter"):
             pickle.dumps(segment.table.limit("a"))

@@ -11,13 +11,16 @@ from typing import Any
 import pytest
 
 import shmlimit
-from shmlimit import errors
-from shmlimit import segment as segments
+from shmlimit import errors, lock
+from shmlimit import limiter as limiters
+from shmlimit import segment_name as names
+from shmlimit import segment_opening as opening
 from shmlimit.errors import ConfigError, SegmentError
 from tests.conftest import Clock
 from tests.segment_file import COUNTERS, LIMITS, SECTIONS_MAX, SLOTS, SegmentFile
 
 KEYS, WORKERS = 100, 2
+REMOVE = "if nothing uses it, remove /dev/shm/"
 Damage = Callable[[SegmentFile], None]
 
 
@@ -34,7 +37,7 @@ def opened(segment_name: str, clock: Clock) -> Callable[..., shmlimit.Limiter]:
 
 @pytest.fixture
 def path(segment_name: str) -> Path:
-    return Path(segments.DIRECTORY + segments.segment_name(segment_name, os.geteuid()))
+    return Path(names.DIRECTORY + names.segment_name(segment_name, os.geteuid()))
 
 
 @pytest.fixture
@@ -60,17 +63,46 @@ def assert_refused(
     path: Path, opened: Callable[..., shmlimit.Limiter], kind: type[SegmentError], *words: str
 ) -> None:
     """Refused twice alike, with those words, and nothing of it or beside it has changed."""
+    assert_attaching_refused(path, lambda _: opened(), kind, *words)
+    path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
+    opened().close()  # the remedy works
+
+
+def assert_replaced_when_left(
+    path: Path,
+    opened: Callable[..., shmlimit.Limiter],
+    kind: type[SegmentError],
+    *words: str,
+) -> None:
+    """Attaching is refused, and so is an opening while somebody has it; then it is made anew."""
+
+    def attach(name: str) -> object:
+        return opening.attach(name, os.geteuid(), Clock())
+
+    assert_attaching_refused(path, attach, kind, *words)
+    inode = path.stat().st_ino
+    with lock.opened(str(path)) as user:
+        assert lock.try_lock(user, lock.USERS_BYTE, lock.SHARED)
+        assert_attaching_refused(path, lambda _: opened(), kind, *words)
+    with opened() as limiter:
+        assert limiter["a"].hit("x")
+        assert path.stat().st_ino != inode
+    assert not path.exists()
+
+
+def assert_attaching_refused(
+    path: Path, attach: Callable[[str], object], kind: type[SegmentError], *words: str
+) -> None:
+    name = path.name.split(".", 2)[2]
     before = traces(path)
     for _ in range(2):
         with pytest.raises(SegmentError) as refusal:
-            opened()
+            attach(name)
         assert type(refusal.value) is kind
         for word in (path.name, *words):
             assert word in str(refusal.value)
     assert traces(path) == before
     assert [beside.name for beside in path.parent.glob(f"{path.name}*")] == [path.name]
-    path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
-    opened().close()  # the remedy works
 
 
 # The file.
@@ -129,7 +161,7 @@ def test_shorter_than_a_header(
 ) -> None:
     path.write_bytes(bytes(size))
     path.chmod(0o600)
-    assert_refused(path, opened, errors.WrongSize, "if nothing uses it, remove /dev/shm/")
+    assert_replaced_when_left(path, opened, errors.WrongSize, REMOVE)
 
 
 @pytest.mark.parametrize("by", [-4096, -1, 1, 4096])
@@ -139,7 +171,7 @@ def test_truncated_or_grown(
     size = leftover.stat().st_size
     os.truncate(leftover, size + by)
     words = (f"has {size + by} bytes, its header states {size}", "remove /dev/shm/")
-    assert_refused(leftover, opened, errors.WrongSize, *words)
+    assert_replaced_when_left(leftover, opened, errors.WrongSize, *words)
 
 
 # The header.
@@ -167,7 +199,6 @@ def more_lines(file: SegmentFile) -> None:
     file.set_section(SLOTS, kind, item_bytes, offset, items + 1)
 
 
-REMOVE = "if nothing uses it, remove /dev/shm/"
 GEOMETRY = ("has a directory that does not fit its size", REMOVE)
 HEADERS: dict[str, tuple[Damage, type[SegmentError], tuple[str, ...]]] = {
     "magic": (
@@ -176,8 +207,8 @@ HEADERS: dict[str, tuple[Damage, type[SegmentError], tuple[str, ...]]] = {
     ),
     "no magic": (set_header("magic", 0), errors.WrongMagic, (REMOVE,)),
     "newer layout": (
-        set_header("layout_version", 2), errors.WrongLayout,
-        ("has layout version 2, this shmlimit reads 1", "stop the older servers first", REMOVE),
+        set_header("layout_version", 3), errors.WrongLayout,
+        ("has layout version 3, this shmlimit reads 2", "stop the older servers first", REMOVE),
     ),
     "older layout": (set_header("layout_version", 0), errors.WrongLayout, (REMOVE,)),
     "stated size": (set_header("segment_bytes", 4096), errors.WrongSize, (REMOVE,)),
@@ -221,7 +252,8 @@ def test_a_header_that_cannot_be_trusted(
     damage, kind, words = HEADERS[case]
     with SegmentFile.of(leftover) as file:
         damage(file)
-    assert_refused(leftover, opened, kind, *words)
+    replaced = kind in opening.OF_NO_USE
+    (assert_replaced_when_left if replaced else assert_refused)(leftover, opened, kind, *words)
 
 
 def test_any_other_file_is_refused(path: Path, opened: Callable[..., shmlimit.Limiter]) -> None:
@@ -240,7 +272,7 @@ def test_another_geometry_than_the_running_one(
     with opened() as running:
         running["a"].hit("x")
         before = traces(running.path)
-        with pytest.raises(errors.WrongGeometry) as refusal:
+        with pytest.raises(errors.WrongKeys) as refusal:
             opened(keys=keys)
         assert f"made for {KEYS} keys, not for {keys}" in str(refusal.value)
         assert "close it in whatever uses it" in str(refusal.value)
@@ -265,23 +297,64 @@ def test_a_running_segment_is_attached_whatever_number_of_workers_is_asked_for(
     ids=lambda name: ascii(name)[:20],
 )  # fmt: skip
 def test_names_that_are_refused(name: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(segments, "create_or_attach")  # nothing is looked for under such a name
+    monkeypatch.delattr(limiters, "create_or_attach")  # nothing is looked for under such a name
     with pytest.raises(ConfigError, match=r"1 to 200 letters, digits, '_', '-' or '\.'"):
         shmlimit.Limiter(name, a="1/s")
     if name not in (".", ".."):  # a file may well bear these after the prefix
         with pytest.raises(ConfigError, match="accepted are 1 to 200 letters"):
-            segments.segment_name(name, 0)
+            names.segment_name(name, 0)
 
 
 def test_the_longest_name(segment_name: str) -> None:
-    longest = segment_name + "x" * (200 - len(segment_name))
+    longest = segment_name + "x" * (names.KEPT_CHARACTERS - len(segment_name))
     with shmlimit.Limiter(longest, keys=KEYS, workers=1, owner=os.geteuid(), a="1/s") as limiter:
         assert limiter.path.name == f"shmlimit.{os.geteuid()}.{longest}"
         assert limiter["a"].hit("x")
     assert not limiter.path.exists()
 
 
+@pytest.mark.parametrize("owner", [0, 1000, 2**32 - 2])
+def test_longer_names_are_shortened_stably_and_apart(owner: int) -> None:
+    prefix = "payments-api-production-eu-west-1-" * 6
+    shortened = {names.segment_name(f"{prefix[:197]}{i:03}", owner) for i in range(1000)}
+    assert len(shortened) == 1000, "distinct, though their beginnings are the same"
+    assert all(len(name) <= 30 for name in shortened)
+    assert names.segment_name("x" * 200, 1000) == "/shmlimit.1000.xxxxxx~aa20c23e"
+    one = names.segment_name("x" * 200, owner)
+    assert names.segment_name(one.partition(f".{owner}.")[2], owner) == one
+
+
+def test_two_names_with_one_short_name_do_not_share_a_table(
+    segment_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(names, "DIGEST_CHARACTERS", 0)
+    monkeypatch.setattr(names, "SHORT_CHARACTERS", len(f"/shmlimit.{os.geteuid()}.{segment_name}~"))
+    first, second = (segment_name + "x" * 70 + end for end in "ab")
+    with shmlimit.Limiter(first, keys=KEYS, a="1/s") as limiter:
+        assert limiter.path.name == f"shmlimit.{os.geteuid()}.{segment_name}~"
+        with pytest.raises(errors.WrongName, match="choose another name"):
+            shmlimit.Limiter(second, keys=KEYS, a="1/s")
+
+
+def test_a_segment_whose_clock_begins_later_than_ours_is_not_used(
+    leftover: Path, opened: Callable[..., shmlimit.Limiter], clock: Clock
+) -> None:
+    with SegmentFile.of(leftover) as file:
+        file.set_header("epoch_ns", clock.ns + 5_000_000_000)
+    words = ("begins 5 s from now", "it runs on another one")
+    assert_replaced_when_left(leftover, opened, errors.ForeignClock, *words)
+
+
+def test_a_renamed_segment_is_refused(
+    leftover: Path, opened: Callable[..., shmlimit.Limiter]
+) -> None:
+    with SegmentFile.of(leftover) as file:
+        file.set_header("name", b"another")
+    words = ("was made as 'another', not as 'test-", "its file was renamed")
+    assert_refused(leftover, opened, errors.WrongName, *words)
+
+
 def test_attaching_to_nothing(segment_name: str, path: Path) -> None:
     with pytest.raises(errors.SegmentNotFound, match="is the server running"):
-        segments.attach(segment_name, os.geteuid(), None)
+        opening.attach(segment_name, os.geteuid(), None)
     assert not path.exists()

@@ -15,13 +15,16 @@ import pytest
 
 import shmlimit
 from shmlimit import segment as segments
+from shmlimit import segment_creation as creation
+from shmlimit import segment_opening as opening
 from shmlimit.errors import (
     ConfigError,
     NotEnoughMemory,
     SegmentError,
     SegmentNotFound,
-    WrongGeometry,
+    WrongKeys,
 )
+from shmlimit.segment_name import DIRECTORY
 
 
 @pytest.fixture
@@ -68,14 +71,14 @@ def test_openings_that_fail_keep_nothing(segment_name: str) -> None:
     with shmlimit.Limiter(segment_name, keys=100, a="1/s"):
         before = descriptors()
         for _ in range(3):
-            with pytest.raises(WrongGeometry):
+            with pytest.raises(WrongKeys):
                 shmlimit.Limiter(segment_name, keys=50_000, a="1/s")
         assert mappings(segment_name) == 1
         assert descriptors() == before
 
 
 @pytest.mark.usefixtures("without_collector")
-@pytest.mark.parametrize("step", ["_open", "_reserve", "_new_header", "Segment"])
+@pytest.mark.parametrize("step", ["open_file", "_reserve", "_header", "Segment"])
 def test_a_creation_that_fails_anywhere_leaves_nothing(
     segment_name: str, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -84,10 +87,10 @@ def test_a_creation_that_fails_anywhere_leaves_nothing(
 
     before = descriptors()
     with monkeypatch.context() as patch:
-        patch.setattr(segments, step, fail)
+        patch.setattr(creation, step, fail)
         with pytest.raises(SegmentError, match="ulimit -n"):
             shmlimit.Limiter(segment_name, keys=100, a="1/s")
-    assert list(Path(segments.DIRECTORY).glob(f"*{segment_name}*")) == []
+    assert list(Path(DIRECTORY).glob(f"*{segment_name}*")) == []
     assert descriptors() == before
 
 
@@ -108,7 +111,7 @@ def test_each_refusal_of_the_system_has_its_remedy(
     def refuse(*args: object) -> None:
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(segments, "create", refuse)
+    monkeypatch.setattr(opening, "create", refuse)
     with pytest.raises(SegmentError, match=remedy) as told:
         shmlimit.Limiter(segment_name, keys=100, a="1/s")
     assert not isinstance(told.value, NotEnoughMemory)
@@ -165,14 +168,14 @@ def test_memory_that_another_maker_of_the_segment_takes_is_no_failure(
     segment_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There is room for one table; two processes make it at once, and one of them is faster."""
-    create, made = segments.create, list[segments.Segment]()
+    create, made = creation.create, list[segments.Segment]()
 
     def too_late(*args: Any) -> segments.Segment:
-        monkeypatch.setattr(segments, "create", create)
+        monkeypatch.setattr(opening, "create", create)
         made.append(create(*args))
         raise NotEnoughMemory("the other has it")
 
-    monkeypatch.setattr(segments, "create", too_late)
+    monkeypatch.setattr(opening, "create", too_late)
     with shmlimit.Limiter(segment_name, keys=100, a="1/s") as limiter:
         assert str(limiter.path) == made[0].path
         made[0].close()
@@ -183,15 +186,15 @@ def test_a_segment_that_is_there_is_never_made_a_second_time(
 ) -> None:
     """While one checks it alone, the others wait; a table of their own would need memory too."""
     with shmlimit.Limiter(segment_name, keys=100, a="1/s"):
-        attach, seen = segments.attach, list[str]()
+        attach, seen = opening.attach, list[str]()
 
         def held(*args: Any) -> segments.Segment:
             seen.append("held")
             if len(seen) == 5:
-                monkeypatch.setattr(segments, "attach", attach)
+                monkeypatch.setattr(opening, "attach", attach)
             raise SegmentNotFound("held")
 
-        monkeypatch.setattr(segments, "attach", held)
-        monkeypatch.setattr(segments, "create", lambda *_: pytest.fail("made again"))
+        monkeypatch.setattr(opening, "attach", held)
+        monkeypatch.setattr(opening, "create", lambda *_: pytest.fail("made again"))
         shmlimit.Limiter(segment_name, keys=100, a="1/s").close()
         assert len(seen) == 5

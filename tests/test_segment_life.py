@@ -14,6 +14,8 @@ import pytest
 
 import shmlimit
 from shmlimit import segment as segments
+from shmlimit import segment_name as names
+from shmlimit import segment_opening as opening
 from shmlimit.errors import SegmentError, SegmentNotFound
 from shmlimit.lock import try_lock
 from tests.conftest import Clock
@@ -32,7 +34,7 @@ def opened(name: str, clock: Clock | None = None) -> shmlimit.Limiter:
 
 @pytest.fixture
 def path(segment_name: str) -> Path:
-    return Path(segments.DIRECTORY + segments.segment_name(segment_name, os.geteuid()))
+    return Path(names.DIRECTORY + names.segment_name(segment_name, os.geteuid()))
 
 
 @pytest.fixture
@@ -72,11 +74,13 @@ def before_the_next_lock(patch: pytest.MonkeyPatch, happens: Callable[[], object
     """Lets something happen between the moment a segment is found and the moment it is held."""
 
     def lock_late(descriptor: int, byte: int, kind: int) -> bool:
-        patch.setattr(segments, "try_lock", try_lock)
+        for module in (segments, opening):
+            patch.setattr(module, "try_lock", try_lock)
         happens()
         return try_lock(descriptor, byte, kind)
 
-    patch.setattr(segments, "try_lock", lock_late)
+    for module in (segments, opening):
+        patch.setattr(module, "try_lock", lock_late)
 
 
 def all_at_once(work: Callable[..., None], processes: int, *arguments: object) -> None:
@@ -254,12 +258,12 @@ def test_only_one_process_gets_a_segment_that_was_left_behind_until_it_has_check
     segment_name: str, forked: Callable[[Callable[[], None]], int]
 ) -> None:
     left_by_a_crash(segment_name, forked)
-    first = segments.attach(segment_name, os.geteuid(), None)
+    first = opening.attach(segment_name, os.geteuid(), None)
     assert first.left_behind
     with pytest.raises(SegmentNotFound, match="checks or removes"):
-        segments.attach(segment_name, os.geteuid(), None)
+        opening.attach(segment_name, os.geteuid(), None)
     first.share()
-    second = segments.attach(segment_name, os.geteuid(), None)
+    second = opening.attach(segment_name, os.geteuid(), None)
     assert not second.left_behind
     second.close()
     first.close()
@@ -297,7 +301,7 @@ def test_a_second_name_left_by_a_killed_creator_hides_no_removal(
     """A creator that is killed after the link leaves its temporary name: the file then has a link
     when its name has gone."""
     first = opened(segment_name)
-    temporary = path.with_name(segments.temporary_name(f"/{path.name}")[1:])
+    temporary = path.with_name(names.temporary_name(f"/{path.name}")[1:])
     os.link(path, temporary)
 
     def its_last_user_goes() -> None:
@@ -382,7 +386,7 @@ def test_a_creator_at_work_is_not_swept_and_comes_second(
 
 
 def test_leftovers_of_other_names_are_left_alone(segment_name: str, path: Path) -> None:
-    temporary = segments.temporary_name(f"/{path.name}-2")[1:]
+    temporary = names.temporary_name(f"/{path.name}-2")[1:]
     others = [path.with_name(temporary), path.with_name(f"{path.name}.tmp-0123456789abcdef")]
     for other in others:
         other.write_bytes(b"")
@@ -445,7 +449,7 @@ def test_only_root_makes_it_for_another_user(
             SegmentError, match=r"only root may make segments for .* \(here 54321\)"
         ):
             shmlimit.Limiter(segment_name, keys=100, owner=54321, a=SLOW)
-        left = list(Path(segments.DIRECTORY).glob(f"shmlimit.*.{segment_name}*"))
+        left = list(Path(names.DIRECTORY).glob(f"shmlimit.*.{segment_name}*"))
         assert left == []
 
     assert os.waitpid(forked(create), 0)[1] == 0
