@@ -127,9 +127,9 @@ def read_header(const uint8_t[::1] source not None, name):
         )
     if not geometry_read(h, size, &g):
         raise WrongGeometry(f"segment {name} has a directory that does not fit its size; {remedy}")
+    told = h.name[:SEGMENT_NAME_BYTES].partition(b"\0")[0].decode("ascii", "backslashreplace")
     return Header(h.lines, h.worker_rows, h.segment_bytes, h.epoch_ns, h.wall_offset_ns,
-                  h.clock_id, bytes(h.boot_id[:16]), h.time_ns_inode, h.pid_ns_inode,
-                  h.name[:SEGMENT_NAME_BYTES].partition(b"\0")[0].decode("ascii", "backslashreplace"))
+                  h.clock_id, bytes(h.boot_id[:16]), h.time_ns_inode, h.pid_ns_inode, told)
 
 
 @cython.final
