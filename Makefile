@@ -41,9 +41,9 @@ bench: build  ## the benchmarks, in their short form; bench/README.md explains t
 	$(BIN)/python -m bench.processes --quick
 	$(BIN)/python -m bench.memory --quick
 
-soak: build  ## the race rigs, the kills, the protocol's model and a server in trouble, for long
+soak: build  ## the race rigs, the kills, the protocol's model, waiters and a server in trouble, for long
 	SHMLIMIT_SOAK=$(SOAK) $(PYTEST) tests/test_model.py tests/test_races.py tests/test_kills.py \
-	    tests/test_limiter_model.py \
+	    tests/test_limiter_model.py tests/test_real_waiters.py \
 	    tests/test_gunicorn_soak_server.py
 
 clean:  ## removes what was built and installed

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import multiprocessing
 import threading
 import time
 from collections.abc import Iterator
@@ -18,7 +17,6 @@ from tests.conftest import Clock
 
 NS_PER_S = 1_000_000_000
 INTERVAL_NS = 100_000_000  # of a limit of 10/s
-fork = multiprocessing.get_context("fork")
 
 
 class SleepingClock(Clock):
@@ -165,50 +163,6 @@ def test_no_window_of_times_to_go_ahead_holds_too_much(
         for i, start_ns in enumerate(ahead):
             for j in range(i, len(ahead)):
                 assert (j - i + 1) * INTERVAL_NS <= 3 * INTERVAL_NS + ahead[j] - start_ns
-
-
-RATE_PER_S, PROCESSES, WAITERS = 1000, 4, 50
-
-
-def waiters(name: str, results: multiprocessing.SimpleQueue[tuple[float, list[int]]]) -> None:
-    """CPU seconds that the waiters of one process took, and when they were to go ahead, in ns."""
-    with shmlimit.Limiter(name, keys=100, a=f"{RATE_PER_S}/s burst 1") as limiter:
-        early: list[int] = []
-        planned: list[int] = []
-
-        def wait() -> None:
-            asked_ns = time.monotonic_ns()
-            decision = limiter["a"].acquire("x")
-            early.append(asked_ns + decision.wait_ns - time.monotonic_ns())
-            planned.append(asked_ns + decision.wait_ns)
-
-        threads = [threading.Thread(target=wait) for _ in range(WAITERS)]
-        cpu_s = time.process_time()
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert max(early) <= 0, "nobody goes ahead before its time"
-        results.put((time.process_time() - cpu_s, planned))
-
-
-def test_waiters_of_all_processes_share_one_line(segment_name: str) -> None:
-    results: multiprocessing.SimpleQueue[tuple[float, list[int]]] = fork.SimpleQueue()
-    with shmlimit.Limiter(segment_name, keys=100, a=f"{RATE_PER_S}/s burst 1"):
-        workers = [
-            fork.Process(target=waiters, args=(segment_name, results)) for _ in range(PROCESSES)
-        ]
-        for worker in workers:
-            worker.start()
-        told = [results.get() for _ in workers]
-        for worker in workers:
-            worker.join()
-    planned = sorted(time_ns for _, times in told for time_ns in times)
-    # Each waiter looked at the clock before the limit did, by less than a decision and a switch.
-    span_ns = planned[-1] - planned[0]
-    assert len(planned) == PROCESSES * WAITERS
-    assert span_ns >= (len(planned) - 1) * NS_PER_S / RATE_PER_S * 0.9
-    assert sum(cpu_s for cpu_s, _ in told) < 0.5 * span_ns / NS_PER_S * PROCESSES, "no polling"
 
 
 def test_tasks_wait_side_by_side(segment_name: str) -> None:
