@@ -40,6 +40,7 @@ bench: build  ## the benchmarks, in their short form; bench/README.md explains t
 	$(BIN)/python -m bench.decision --quick
 	$(BIN)/python -m bench.processes --quick
 	$(BIN)/python -m bench.memory --quick
+	$(BIN)/python -m bench.populate --quick
 
 soak: build  ## the race rigs, the kills, the protocol's model, waiters and a server in trouble, for long
 	SHMLIMIT_SOAK=$(SOAK) $(PYTEST) tests/test_model.py tests/test_races.py tests/test_kills.py \
