@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 
 import pytest
 
@@ -11,6 +12,7 @@ from shmlimit.config import LIMITS_MAX
 from shmlimit.errors import ConfigError, LimitNotFound, TooManyLimits
 from shmlimit.segment_name import DIRECTORY
 from tests.conftest import Clock
+from tests.processes import forked
 
 MIB = 2**20
 KEYS = 10_000_000
@@ -45,6 +47,42 @@ def test_256_limits_and_not_one_more(segment_name: str, clock: Clock) -> None:
 
 def batch(start: int) -> list[str]:
     return [f"key {number}" for number in range(start, start + BATCH)]
+
+
+def test_a_million_random_keys_leave_the_table_and_the_worker_as_large_as_they_were(
+    segment_name: str,
+) -> None:
+    with shmlimit.Limiter(segment_name, keys=10_000, workers=2, a="1/h burst 5") as limiter:
+        blocks = os.stat(limiter.path).st_blocks
+        told, tells = os.pipe()
+
+        def work() -> None:
+            draw = random.Random(1)
+            for decisions in (10**5, 9 * 10**5):  # the first ones warm the interpreter up
+                for _ in range(decisions // BATCH):
+                    limiter["a"].hit_many([draw.randbytes(16) for _ in range(BATCH)])
+                    limiter["a"].allow(draw.randbytes(16))
+                os.write(tells, b"%8d" % own_memory_kib())
+
+        with forked(work):
+            before_kib, after_kib = int(os.read(told, 8)), int(os.read(told, 8))
+        os.close(told)
+        os.close(tells)
+        assert after_kib - before_kib < 2048, "a decision on each key would be 100 MiB"
+        counts = limiter.counters()["a"]
+        assert counts["allowed"] + counts["denied"] == 10**6 + 10**6 // BATCH
+        assert counts["contended"] == 0
+        assert os.stat(limiter.path).st_size == limiter.size_bytes
+        assert os.stat(limiter.path).st_blocks == blocks
+        report = limiter.check()
+        assert report.live <= report.slots
+
+
+def own_memory_kib() -> int:
+    """Of this process, without what it shares."""
+    with open("/proc/self/status", encoding="ascii") as file:
+        fields = dict(line.split(":", 1) for line in file)
+    return int(fields["RssAnon"].split()[0])
 
 
 def test_ten_million_live_keys(segment_name: str, clock: Clock) -> None:

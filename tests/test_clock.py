@@ -130,6 +130,24 @@ def test_a_clock_far_ahead_and_back_again_loses_no_admission_for_ever(
     assert limiter["a"].hit("x")
 
 
+@pytest.mark.parametrize("origin_ns", [0, 1, SECOND - 1, SECOND, 2**32, 2**53 + 1, 2**62, 2**63])
+@pytest.mark.parametrize("initial", ["full", "empty"])
+def test_a_fresh_table_gives_the_burst_whatever_its_clock_reads(
+    segment_name: str, clock: Clock, origin_ns: int, initial: str
+) -> None:
+    clock.ns = origin_ns
+    limit = shmlimit.LimitConfig("a", shmlimit.Rate.parse("1/s burst 3"), initial=initial)
+    with shmlimit.Limiter(segment_name, keys=100, workers=1, clock=clock, a=limit) as limiter:
+        at_first = 3 if initial == "full" else 0
+        for cells in (at_first, 1, 1):
+            assert sum(limiter["a"].allow("x") for _ in range(10)) == cells
+            assert limiter["a"].hit("x").retry_after_ns == SECOND
+            clock.ns += SECOND
+            clock.ns += clock.ns == SECOND  # a reading of 0 counts as a sixteenth of a ns (clock.h)
+        clock.ns += 100 * SECOND
+        assert sum(limiter["a"].allow("x") for _ in range(10)) == 3
+
+
 def test_the_clock_is_the_monotonic_one(segment_name: str) -> None:
     before_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
     told_ns = _core.monotonic_ns()

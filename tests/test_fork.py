@@ -17,6 +17,7 @@ from shmlimit.segment_name import segment_name as segment_of
 from tests.conftest import Clock
 
 BURST = 1000
+RECYCLED = 200  # test_gunicorn_soak_server.py has a thousand
 
 
 def opened(name: str, workers: int) -> shmlimit.Limiter:
@@ -114,6 +115,23 @@ def test_a_killed_process_is_continued_in_its_row(segment_name: str, child: Star
         second = child(hits(limiter["a"], 5))
         assert allowed(limiter) == {second.pid: 15, 0: 0}
         assert limiter.counters()["a"]["allowed"] == 15
+
+
+def test_recycled_workers_count_on_in_the_same_rows(segment_name: str, child: Start) -> None:
+    with opened(segment_name, workers=4) as limiter:
+        series = limiter.counters()["a"].keys()
+        alive: list[Child] = []
+        for number in range(1, RECYCLED + 1):
+            alive.append(child(hits(limiter["a"], 1)))
+            counts = limiter.counters()["a"]
+            assert counts.keys() == series
+            assert counts["allowed"] == number, "nothing falls when a worker goes"
+            if len(alive) == 3:
+                alive.pop(number % 3).kill()
+        told = allowed(limiter)
+        assert len(told) <= 4 + 1
+        assert told[0] == 0, "each had a row of its own"
+        assert sum(told.values()) == RECYCLED
 
 
 def test_processes_without_a_row_share_the_last_one(segment_name: str, child: Start) -> None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import pickle
+from contextlib import ExitStack
 from fractions import Fraction
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shmlimit import Limiter
 from shmlimit.errors import ConfigError
 from shmlimit.rate import REFILL_TICKS_MAX, Rate
 from shmlimit.share import Share, hosts_max
 from tests import vector_files
+from tests.conftest import Clock
 
 UNHURRIED = settings(deadline=None)  # a busy machine is no failure
 
@@ -39,6 +42,28 @@ def test_one_host_is_the_default() -> None:
 def test_more_hosts_than_the_burst_still_admit_a_cell_each() -> None:
     share = Share.of(Rate.parse("5/min"), hosts=10)
     assert share.tolerance_ticks == share.interval_ticks == 16 * 120 * 10**9
+
+
+@pytest.mark.parametrize(("hosts", "burst"), [(10, 10), (4, 5), (1, 5)])
+def test_a_fleet_that_asks_all_the_time_gets_the_rate_and_the_stated_burst(
+    segment_name: str, clock: Clock, hosts: int, burst: int
+) -> None:
+    """Five a minute, for ten minutes. With more hosts than cells in the burst, it is one a host."""
+    rate = Rate.parse("5/min")
+    admitted = [0] * hosts
+    with ExitStack() as stack:
+        limits = []
+        for host in range(hosts):
+            limiter = Limiter(f"{segment_name}-{host}", keys=10, workers=1, clock=clock, a=rate)
+            stack.enter_context(limiter)
+            limiter._segment.table.publish("a", rate, Share.of(rate, hosts), "enforce", "evict")
+            limits.append(limiter["a"])
+        for _ in range(600):
+            for host, limit in enumerate(limits):
+                admitted[host] += limit.allow("x")
+            clock.ns += 1_000_000_000
+    assert min(admitted) >= 1, "every host admits some"
+    assert 50 <= sum(admitted) <= 50 + burst
 
 
 # Cells a tick at most 1, and no product near 2**61.
