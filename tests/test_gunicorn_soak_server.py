@@ -25,8 +25,8 @@ from tests.servers import HOOKS, config_file, running, wait_until, workers_of
 SOAK = int(os.environ.get("SHMLIMIT_SOAK", "1"))  # how many times longer
 RELOADS, KILLS, RECYCLED = 2 * SOAK, 10 * SOAK, 100 * SOAK
 UPGRADES = max(1, 3 * SOAK // 10)
-RATE_PER_S, BURST = 100, 200
-OFFERED_PER_S = 4 * RATE_PER_S
+RATE_PER_S, BURST = 30, 60  # less than so troubled a server answers on a busy machine
+OFFERED_PER_S = 400
 WORKERS = 3
 REQUESTS_MAX = 10  # of a worker, which then makes room for a new one
 WINDOWS_S = (0.1, 1, 5, 20)  # and the whole run
@@ -137,7 +137,7 @@ def assert_no_window_admits_too_much(answers: list[Answer]) -> None:
     """A request that lies in a window whole, up to its answer, was decided in it."""
     admitted = sorted((a for a in answers if a.status == 200), key=lambda a: a.sent_ns)
     sent_ns = [answer.sent_ns for answer in admitted]
-    for start_ns in sent_ns[:: RATE_PER_S // 4]:
+    for start_ns in sent_ns[::10]:
         first = bisect_left(sent_ns, start_ns)
         for length_s in WINDOWS_S:
             end_ns = start_ns + int(length_s * NS_PER_S)
@@ -158,14 +158,16 @@ def test_the_bound_holds_through_reloads_upgrades_kills_and_recycling(
             with Limiter.from_config(file) as limiter:
                 with Clients(server.port, OFFERED_PER_S) as clients:
                     trouble(master, limiter)
-                admitted, lost = clients.count(200), clients.count(NO_ANSWER)
+                admitted, refused, lost = map(clients.count, (200, 429, NO_ANSWER))
+                assert admitted + refused + lost == len(clients.answers)
                 print(
-                    f"{clients.elapsed_ns() / NS_PER_S:.1f} s, {len(clients.answers)} requests: "
-                    f"{admitted} admitted, {lost} without an answer; {master.killed()} kills, "
+                    f"{clients.elapsed_ns() / NS_PER_S:.1f} s: {admitted} admitted, {refused} "
+                    f"refused, {lost} without an answer; {master.killed()} kills, "
                     f"{len(master.recycled())} recycled"
                 )
                 bound = BURST + RATE_PER_S * clients.elapsed_ns() // NS_PER_S
-                assert bound / 2 < admitted <= bound
+                assert admitted <= bound
+                assert refused, "the limit was never met: this run proves nothing"
                 assert_no_window_admits_too_much(clients.answers)
                 assert lost <= master.killed(), "a killed worker had one request in hand"
                 allowed = limiter.counters()["per_ip"]["allowed"] - 1  # the one before the load
