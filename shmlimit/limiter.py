@@ -176,6 +176,11 @@ class Limiter:
             raise ConfigError(f"limiter {self.name!r} was made in code: give reload a file's path")
         config = Config.load(place)
         self._refuse_reload(config)
+        if not self._segment.has_name:
+            log.warning(
+                "segment %s has lost its name: those who have it go on, others that open the name "
+                "count for themselves; restart the server", self._segment.path,
+            )  # fmt: skip
         for limit in config.limits:
             self._publish(limit, config.path, replace=True)
         named = {limit.name for limit in config.limits}

@@ -84,6 +84,12 @@ class Segment:
             stack.callback(unlock, descriptor, PUBLISHER_BYTE)
             yield
 
+    @property
+    def has_name(self) -> bool:
+        """Whether others can find it. Its users go on without, when somebody has removed the name
+        or given it to a new segment."""
+        return has_name(self.path, self._inode)
+
     def share(self) -> None:
         """Lets others attach to a segment that was left behind."""
         try_lock(self._descriptor, USERS_BYTE, SHARED)
@@ -103,7 +109,7 @@ class Segment:
     def remove_name(self) -> bool:
         """With the users' lock held exclusively: nobody else can attach, or remove it meanwhile.
         False when the name was removed before, and may be a new segment's by now."""
-        if not has_name(self.path, self._inode):
+        if not self.has_name:
             return False
         posix_ipc.unlink_shared_memory(self.posix_name)
         return True

@@ -188,3 +188,17 @@ def test_nothing_of_a_batch_is_taken_when_one_key_is_refused(limiter: shmlimit.L
 def test_a_batch_takes_keys_in_order_from_any_iterable(limit: shmlimit.Limit) -> None:
     batch: list[str | bytes] = ["x", b"x", "y", "x"]
     assert [d.remaining for d in limit.hit_many(iter(batch), 2)] == [3, 1, 3, 1]
+
+
+def test_where_a_key_lies_differs_from_table_to_table_and_is_one_for_all_who_attach(
+    segment_name: str,
+) -> None:
+    def made() -> int:
+        with (
+            shmlimit.Limiter(segment_name, keys=100, a="1/s") as limiter,
+            shmlimit.Limiter(segment_name, keys=100, a="1/s") as attached,
+        ):
+            assert attached["a"]._fingerprint("x") == limiter["a"]._fingerprint("x")
+            return limiter["a"]._fingerprint("x")
+
+    assert len({made() for _ in range(5)}) == 5
