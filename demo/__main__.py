@@ -40,7 +40,7 @@ def run(directory: Path, seconds: float, broken: bool) -> int:
     file = directory / "shmlimit.toml"
     text = (HERE / "shmlimit.toml").read_text()
     file.write_text(text.replace('"demo"', f'"demo-{os.getpid()}"'))  # this run's own table
-    rate = Config.load(file).limits[0].rate
+    (rate,) = Config.load(file).limits[0].rates
     environment = {"SHMLIMIT_CONFIG": str(file), **({"DEMO_BROKEN": "1"} if broken else {})}
     hooks = ("-c", "python:gunicorn_hooks", "--workers", str(WORKERS), "demo.app:app")
     print(f"{WORKERS} gunicorn workers under load, all together limited to {rate} …\n", flush=True)

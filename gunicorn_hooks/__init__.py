@@ -148,9 +148,8 @@ def _limits() -> str:
 
 def _told(limit: LimitConfig) -> str:
     by = f"by {limit.key}" if limit.key else "only in code, it has no key"
-    return f"{limit.name} {limit.rate} {by}" + (
-        "" if limit.mode == "enforce" else f", {limit.mode}"
-    )
+    rates = "; ".join(map(str, limit.rates))
+    return f"{limit.name} {rates} {by}" + ("" if limit.mode == "enforce" else f", {limit.mode}")
 
 
 def _wait_for(pids: Iterable[int]) -> None:

@@ -30,8 +30,8 @@ import time
 from typing import NamedTuple
 
 from shmlimit.errors import (
-    CostExceedsBurst, LimiterClosed, LimitNotFound, TableDamaged, TooManyLimits, WrongGeometry,
-    WrongLayout, WrongMagic, WrongSize,
+    CostExceedsBurst, LimiterClosed, LimitNotFound, LimitRemoved, TableDamaged, TooManyLimits,
+    WrongGeometry, WrongLayout, WrongMagic, WrongSize,
 )
 from shmlimit.limited import limited
 from shmlimit.process import process_lives, process_start_ticks
@@ -44,6 +44,7 @@ cdef extern from "counters.h" nogil:
     const int OWNER_PID_BITS
     uint32_t process_forks
     int counters_watch_forks()
+    void counters_add(uint64_t *counter, uint64_t n, bint shared)
 
 cdef extern from "limit.h" nogil:
     ctypedef struct limit_view:
@@ -65,6 +66,17 @@ cdef extern from "limit.h" nogil:
     void limit_prefetch(const limit_view *v, uint64_t fp)
     bint limit_decide(const limit_view *v, uint64_t fp, uint64_t cost, uint64_t now, bint peek,
                       slots_outcome *out)
+
+cdef extern from "rates.h" nogil:
+    ctypedef struct rates_outcome:
+        slots_outcome of[8]
+        uint32_t deciding
+        uint32_t taken
+
+    uint32_t rates_deciding(const limit_view *v, uint32_t rates, const slots_outcome *of)
+    void rates_decide(const limit_view *v, uint32_t rates, const uint64_t *fp, uint64_t cost,
+                      uint64_t now, bint peek, rates_outcome *out)
+    bint rates_record(const limit_view *v, const rates_outcome *out, uint64_t cost)
 
 cdef extern from "syncing.h":
     pass
@@ -98,3 +110,4 @@ include "decision.pxi"
 include "table.pxi"
 include "limit.pxi"
 include "waiting.pxi"
+include "rates.pxi"

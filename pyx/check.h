@@ -114,7 +114,7 @@ static inline void check_rows(uint8_t *base, const geometry *g, check_report *r)
         if (none.v == 0)
             continue;
         r->limits++;
-        if (row->name[0] == 0 || memchr(row->name, 0, LIMIT_NAME_BYTES) == NULL)
+        if (row->rate_index >= RATES_MAX || row->name[0] == 0 || memchr(row->name, 0, LIMIT_NAME_BYTES) == NULL)
             check_damage(r, DAMAGE_ROW_NAME, i, none);
         if (row_read(row, &n) && !numbers_valid(&n))
             check_damage(r, DAMAGE_ROW_NUMBERS, i, none);

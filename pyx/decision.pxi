@@ -113,3 +113,9 @@ cdef inline Decision decision_of(str name, const limit_numbers *n, const slots_o
     # a full set has no bucket to tell of, and contention none that can be told
     d.tolerance_ticks = n.tolerance_ticks if out.allowed or out.decided_by == BY_STEP else 0
     return d
+
+
+cdef Decision aside_decision_of(str name, const limit_numbers *n, const slots_outcome *out,
+                                bint passes):
+    """The same where it may be a call: with few callers the compiler spares hit that call."""
+    return decision_of(name, n, out, passes)

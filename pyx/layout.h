@@ -1,8 +1,8 @@
 /* What a segment holds, byte by byte, and the geometry that every access is bounded by.
  *
  *   header      one page: identity, secret, directory of sections
- *   limit rows  one per limit: name and two buffers of numbers, published by a generation
- *   counters    one row per worker, then one shared row; in a row one cache line per limit
+ *   limit rows  one per rate: name and two buffers of numbers, published by a generation
+ *   counters    one row per worker, then one shared row; in a row two cache lines per limit row
  *   slots       two candidate lines of four slots for each key
  *
  * The directory has room for the sections still to come (lease records, host state, hot-key
@@ -28,7 +28,8 @@
 #define SECTIONS_MAX 16u
 #define SEGMENT_NAME_BYTES 208u /* with its terminating zeros */
 #define LIMIT_ROWS 256u
-#define LIMIT_NAME_BYTES 56u /* with its terminating zero */
+#define LIMIT_NAME_BYTES 52u /* with its terminating zero */
+#define RATES_MAX 8u         /* of one limit */
 #define WORKER_ROWS_MAX 4096u
 #define LINES_MIN 2u
 #define LINES_MAX (1u << 31) /* 8.6 G slots: lines are picked by 32 bits of the fingerprint */
@@ -73,10 +74,11 @@ typedef struct {
     slot_word slot[SLOTS_PER_LINE];
 } __attribute__((aligned(64))) slot_line;
 
-enum limit_mode { MODE_ENFORCE = 0, MODE_SHADOW = 1, MODE_OFF = 2 };
+enum limit_mode { MODE_ENFORCE = 0, MODE_SHADOW = 1, MODE_OFF = 2, MODE_REMOVED = 3 };
 enum full_policy { FULL_EVICT = 0, FULL_DENY = 1, FULL_ALLOW = 2 };
+enum algorithm { ALGORITHM_GCRA = 1 }; /* what the states of its keys mean */
 
-/* One consistent set of a limit's numbers. Ticks are sixteenths of a nanosecond. */
+/* One consistent set of a rate's numbers. Ticks are sixteenths of a nanosecond. */
 typedef struct {
     uint64_t interval_ticks;  /* T: what one cell costs on this host */
     uint64_t tolerance_ticks; /* tau: how far ahead of now a bucket may run */
@@ -84,15 +86,20 @@ typedef struct {
     uint64_t rate_count;      /* the rate as configured: cells ... */
     uint64_t rate_period_ns;  /* ... per period */
     uint64_t salt;            /* sets this limit's keys apart; a new one forgets them all */
-    uint32_t mode;            /* enum limit_mode */
-    uint32_t when_full;       /* enum full_policy */
+    uint16_t mode;            /* enum limit_mode */
+    uint16_t when_full;       /* enum full_policy */
+    uint32_t algorithm;       /* enum algorithm */
     uint64_t floor_ticks;     /* no bucket's state is earlier: empty at first, 0 = full at first */
 } limit_numbers; /* aligned by the row it lies in; copies lie anywhere */
 
-/* head = generation << 1 | index of the valid buffer; 0 = row never used. See rows.h. */
+/* head = generation << 1 | index of the valid buffer; 0 = row never used. See rows.h.
+ *
+ * A limit has a row for each of its rates, with the same name. The first one is its own: it has the
+ * counters, and its head changes whenever one of the others comes, so that readers look again. */
 typedef struct {
     uint64_t head;
     char name[LIMIT_NAME_BYTES];
+    uint32_t rate_index; /* 0 .. RATES_MAX - 1 */
     limit_numbers buffer[2];
 } __attribute__((aligned(64))) limit_row;
 
@@ -106,6 +113,8 @@ typedef struct {
     uint64_t evicted;       /* buckets of other keys that were taken over */
     uint64_t full_denied;   /* denied because no slot could be had */
     uint64_t full_allowed;  /* admitted unrecorded because no slot could be had */
+    uint64_t lost;          /* cells taken for requests that another rate or limit then refused */
+    uint64_t reserved[7];
 } __attribute__((aligned(64))) limit_counters;
 
 /* owner = start time of the process << 22 | pid, 0 = never used. See counters.h. */
@@ -118,7 +127,7 @@ _Static_assert(sizeof(slot_line) == LINE_BYTES, "a slot line is a cache line");
 _Static_assert(sizeof(limit_numbers) == LINE_BYTES, "a buffer is a cache line");
 _Static_assert(offsetof(limit_row, buffer) % LINE_BYTES == 0, "a buffer begins a cache line");
 _Static_assert(sizeof(limit_row) == 3 * LINE_BYTES, "a limit row is three cache lines");
-_Static_assert(sizeof(limit_counters) == LINE_BYTES, "a counter is a cache line");
+_Static_assert(sizeof(limit_counters) == 2 * LINE_BYTES, "what is common lies in one cache line");
 _Static_assert(sizeof(segment_header) <= HEADER_BYTES, "the header fits its page");
 
 /* Where everything is: kept in process memory by all who attach. */

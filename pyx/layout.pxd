@@ -1,6 +1,6 @@
 # What a segment holds: layout.h, rows.h and check.h.
 
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 from slots cimport slot_line, slot_table, slot_word
 
@@ -13,6 +13,7 @@ cdef extern from "layout.h" nogil:
     const uint32_t SEGMENT_NAME_BYTES
     const uint32_t LIMIT_ROWS
     const uint32_t LIMIT_NAME_BYTES
+    const uint32_t RATES_MAX
     const uint32_t WORKER_ROWS_MAX
     const uint32_t LINES_MIN
     const uint32_t LINES_MAX
@@ -38,10 +39,13 @@ cdef extern from "layout.h" nogil:
         char name[208]
 
     cdef enum limit_mode:
-        MODE_ENFORCE, MODE_SHADOW, MODE_OFF
+        MODE_ENFORCE, MODE_SHADOW, MODE_OFF, MODE_REMOVED
 
     cdef enum full_policy:
         FULL_EVICT, FULL_DENY, FULL_ALLOW
+
+    cdef enum algorithm:
+        ALGORITHM_GCRA
 
     ctypedef struct limit_numbers:
         uint64_t interval_ticks
@@ -51,12 +55,14 @@ cdef extern from "layout.h" nogil:
         uint64_t rate_period_ns
         uint64_t salt
         uint64_t floor_ticks
-        uint32_t mode
-        uint32_t when_full
+        uint16_t mode
+        uint16_t when_full
+        uint32_t algorithm
 
     ctypedef struct limit_row:
         uint64_t head
-        char name[56]
+        char name[52]
+        uint32_t rate_index
 
     ctypedef struct limit_counters:
         uint64_t allowed
@@ -67,6 +73,7 @@ cdef extern from "layout.h" nogil:
         uint64_t evicted
         uint64_t full_denied
         uint64_t full_allowed
+        uint64_t lost
 
     ctypedef struct counter_owner:
         uint64_t owner

@@ -1,6 +1,7 @@
 # A limit: the object that requests are put to.
 
 cdef object _ONE = 1
+cdef limit_counters _uncounted  # where the further rates of limits count what is counted already
 cdef enum:
     PREFETCH_KEYS = 12  # how many keys ahead hit_many asks for memory
 
@@ -21,7 +22,9 @@ cdef class Limit:
     cdef limit_view view
     cdef Table table
     cdef uint64_t index
-    cdef bint aside  # off, or on an injected clock
+    cdef bint aside  # off, with several rates, or on an injected clock
+    cdef int rates_count
+    cdef limit_view further[7]  # of the other rates, in their order
     cdef readonly str name
     cdef public object key
 
@@ -36,19 +39,25 @@ cdef class Limit:
         self.table = table
         self.index = index
         self.name = name
+        self.rates_count = 1
         self.key = None
 
     cdef void forget_copies(self) noexcept:
         """The next call makes them anew, whatever the row's head is by then."""
         self.view.forks = ~process_forks
 
-    cdef uint64_t read(self, limit_numbers *n) except 0:
-        """The row's numbers and its head; the copies, while the row keeps changing."""
+    cdef uint64_t read_row(self, const limit_view *v, limit_numbers *n) except 0:
+        """A row's numbers and its head; the copies, while the row keeps changing."""
         cdef uint64_t head
         self.table.require_open()
-        head = row_read(self.view.row, n)
+        head = row_read(v.row, n)
         if head == 0:
-            head, n[0] = self.view.head, self.view.numbers
+            head, n[0] = v.head, v.numbers
+        if head != 0 and n.algorithm != ALGORITHM_GCRA:
+            raise WrongLayout(
+                f"segment {self.table.name}: limit {self.name!r} runs by algorithm {n.algorithm}, "
+                f"which this version of shmlimit does not know: upgrade it here as well"
+            )
         if head == 0 or not numbers_valid(n):
             raise TableDamaged(
                 f"segment {self.table.name}: limit {self.name!r} has numbers that cannot be "
@@ -56,91 +65,134 @@ cdef class Limit:
             )
         return head
 
+    cdef uint64_t read(self, limit_numbers *n) except 0:
+        """The same of the first row. Raises LimitRemoved."""
+        cdef uint64_t head = self.read_row(&self.view, n)
+        if n.mode == MODE_REMOVED:
+            raise limit_removed(self.name)
+        return head
+
     cdef int refresh(self) except -1:
         """Makes the copies anew: after a publication, after a fork, for the first time."""
         cdef limit_numbers n
         cdef uint64_t head = self.read(&n)
-        cdef const segment_header *h = <const segment_header *>self.table.base
         self.table.claim_worker_row()
         self.table.require_open()  # that opened files, so that others may have run
-        self.view.numbers = n
-        self.view.keyed = siphash_prefix(siphash_begin(h.secret[0], h.secret[1]), n.salt)
+        self.copy(&self.view, &n)
         self.view.counters = layout_counters(self.table.worker_row, self.index)
         self.view.counters_shared = self.table.worker_row_shared
-        self.aside = n.mode == MODE_OFF or self.view.clock.read_ns != NULL
+        self.rates_count = 1 + self.refresh_further()
+        self.aside = (n.mode == MODE_OFF or self.view.clock.read_ns != NULL
+                      or self.rates_count > 1)
         self.view.forks = process_forks
         self.view.head = head
         return 0
+
+    cdef int refresh_further(self) except -1:
+        """The same for the limit's other rates. Returns how many there are."""
+        cdef limit_numbers n
+        cdef limit_view *v
+        cdef uint64_t row
+        cdef int i = 0
+        for row in self.table._further_rows(self.name):
+            v = &self.further[i]
+            v[0] = self.view
+            v.row = layout_limit_row(self.table.base, &self.table.geometry, row)
+            v.counters = &_uncounted  # a request is counted once
+            v.counters_shared = False
+            v.head = 0
+            v.head = self.read_row(v, &n)
+            self.copy(v, &n)
+            i += 1
+        return i
+
+    cdef void copy(self, limit_view *v, const limit_numbers *n) noexcept:
+        cdef const segment_header *h = <const segment_header *>self.table.base
+        v.numbers = n[0]
+        v.keyed = siphash_prefix(siphash_begin(h.secret[0], h.secret[1]), n.salt)
 
     cdef inline int ready(self) except -1:
         if not limit_ready(&self.view):
             self.refresh()
         return 0
 
-    cdef inline uint64_t fingerprint(self, object key) except? 0:
-        if PyUnicode_CheckExact(key) and PyUnicode_IS_COMPACT_ASCII(key):
-            return limit_fingerprint(&self.view, <const uint8_t *>PyUnicode_DATA(key),
-                                     PyUnicode_GET_LENGTH(key))
-        return self.other_fingerprint(key)
+    cdef int ready_further(self) except -1:
+        """After `ready`: the copies of the other rates too."""
+        cdef int i
+        for i in range(self.rates_count - 1):
+            if row_head(self.further[i].row) != self.further[i].head:
+                return self.refresh()
+        return 0
 
-    cdef uint64_t other_fingerprint(self, object key) except? 0:
-        cdef Py_ssize_t size = 0
-        cdef uint64_t fp
-        cdef const uint8_t *data
-        cdef uint8_t *joined
-        if not PyTuple_Check(key):
-            data = key_bytes(key, &size)
-            return limit_fingerprint(&self.view, data, size)
-        joined = joined_bytes(<tuple>key, &size)  # or a subclass: its items all the same
-        fp = limit_fingerprint_joined(&self.view, joined, size)
-        PyMem_Free(joined)
-        return fp
+    cdef inline uint64_t fingerprint(self, object key) except? 0:
+        return fingerprint_of(&self.view, key)
 
     cdef inline uint64_t cells_of(self, object cost) except? 0:
-        return 1 if cost is _ONE else cost_cells(cost, self.view.numbers.burst_cells, self.name)
+        return 1 if cost is _ONE else cost_cells(cost, self.burst_cells(), self.name)
+
+    cdef uint64_t burst_cells(self) noexcept:
+        """The most cells that can pass at once."""
+        cdef uint64_t least = self.view.numbers.burst_cells
+        cdef int i
+        for i in range(self.rates_count - 1):
+            least = min(least, self.further[i].numbers.burst_cells)
+        return least
 
     cdef inline int answer(self, object key, object cost, bint peek, slots_outcome *out) except -1:
         """Line A: key, cost, clock, decision. 1 when the request passes, else 0."""
-        self.ready()
-        if self.aside:
-            return self.answer_aside(key, cost, peek, out)
         cdef uint64_t cells = self.cells_of(cost), fp = self.fingerprint(key), now
         limit_prefetch(&self.view, fp)  # a cold key's memory comes while the clock is read
         now = ticker_now(&self.view.clock)
         return limit_decide(&self.view, fp, cells, now, peek or cells == 0, out)
 
-    cdef int answer_aside(self, object key, object cost, bint peek, slots_outcome *out) except -1:
-        """The same when the limit is off or has an injected clock. That clock runs Python, and so
-        perhaps other threads, which may make this limit's copies anew: a decision keeps those it
-        began with."""
+    cdef Decision decide_aside(self, object key, object cost, bint peek):
+        """The same when the limit is off, has several rates or an injected clock. That clock runs
+        Python, and so perhaps other threads, which may make this limit's copies anew: a decision
+        keeps those it began with."""
+        cdef slots_outcome out
         cdef limit_view view
-        cdef uint64_t cells = self.cells_of(cost), fp = self.fingerprint(key), now
-        cdef int passes
+        cdef uint64_t cells, fp, now
+        cdef bint passes
+        self.ready_further()
+        cells, fp = self.cells_of(cost), self.fingerprint(key)
         if self.view.numbers.mode == MODE_OFF:
-            memset(out, 0, sizeof(slots_outcome))
+            memset(&out, 0, sizeof(slots_outcome))
             out.allowed = True
-            return 1
+            return aside_decision_of(self.name, &self.view.numbers, &out, True)
+        if self.rates_count > 1:
+            return decide_rates(self, key, cells, peek or cells == 0)
         now = self.table.now()
         view = self.view
-        passes = limit_decide(&view, fp, cells, now, peek or cells == 0, out)
+        passes = limit_decide(&view, fp, cells, now, peek or cells == 0, &out)
         raise_clock_error(self.table.injected)
-        return passes
+        return aside_decision_of(self.name, &view.numbers, &out, passes)
 
     def hit(self, key, cost=1):
         """Decides one request, and takes `cost` cells when it is allowed."""
         cdef slots_outcome out
-        cdef bint passes = self.answer(key, cost, False, &out)
+        cdef bint passes
+        self.ready()
+        if self.aside:
+            return self.decide_aside(key, cost, False)
+        passes = self.answer(key, cost, False, &out)
         return decision_of(self.name, &self.view.numbers, &out, passes)
 
     def allow(self, key, cost=1):
         """Like hit, but answers only True or False."""
         cdef slots_outcome out
+        self.ready()
+        if self.aside:
+            return self.decide_aside(key, cost, False).allowed
         return True if self.answer(key, cost, False, &out) else False
 
     def peek(self, key, cost=1):
         """What hit would answer now. Takes nothing and writes nothing."""
         cdef slots_outcome out
-        cdef bint passes = self.answer(key, cost, True, &out)
+        cdef bint passes
+        self.ready()
+        if self.aside:
+            return self.decide_aside(key, cost, True)
+        passes = self.answer(key, cost, True, &out)
         return decision_of(self.name, &self.view.numbers, &out, passes)
 
     def reserve(self, key, cost=1, timeout=None):
@@ -202,9 +254,12 @@ cdef class Limit:
             raise TypeError(f"hit_many takes a collection of keys; for one key: [{keys!r}]")
         batch = keys if type(keys) is list or type(keys) is tuple else list(keys)
         self.ready()
+        self.ready_further()
         cells = self.cells_of(cost)
         if self.view.numbers.mode == MODE_OFF:
             return [self.hit(key, cost) for key in batch]
+        if self.rates_count > 1:
+            return decide_rates_many(self, batch, cells)
         n = len(batch)  # from here to the last key's hash nobody else runs and shortens it
         fps = <uint64_t *>PyMem_Malloc(max(n, 1) * sizeof(uint64_t))
         if fps == NULL:
@@ -259,29 +314,67 @@ cdef class Limit:
 
         Returns "cleared" (also when there was nothing to forget); "set_full" when fewer than two
         free slots are left to the key, and then nothing has changed, try later; "contended" when
-        other processes wrote to the key all the time.
+        other processes wrote to the key all the time. With several rates it is "cleared" when all
+        have forgotten it; some may have when it is not.
         """
-        cdef cleared outcome
+        cdef cleared outcome = CLEARED, worst = CLEARED
+        cdef uint64_t now
+        cdef int i
         self.ready()
-        outcome = slots_clear(&self.view.slots, self.fingerprint(key), self.table.now())
-        return ("cleared", "set_full", "contended")[outcome]
+        self.ready_further()
+        now = self.table.now()
+        for i in range(self.rates_count):
+            view = self.rate_view(i)
+            outcome = slots_clear(&view.slots, fingerprint_of(view, key), now)
+            worst = max(worst, outcome)
+        return ("cleared", "set_full", "contended")[worst]
 
     def reset(self):
         """Forgets every key of this limit at once. The slots they held free themselves in time."""
         cdef limit_numbers n
+        cdef limit_view v
+        cdef uint64_t row
         with self.table.published():
             self.read(&n)
-            n.salt = int.from_bytes(os.urandom(8), "little")
-            row_publish(<limit_row *>self.view.row, &n)
+            for row in [*self.table._further_rows(self.name), self.index]:
+                memset(&v, 0, sizeof(v))
+                v.row = layout_limit_row(self.table.base, &self.table.geometry, row)
+                self.read_row(&v, &n)
+                n.salt = int.from_bytes(os.urandom(8), "little")
+                row_publish(<limit_row *>v.row, &n)
         told = self.table.check()
         return Reset(told.live, told.furthest_ahead_ns)
 
+    cdef const limit_view *rate_view(self, int i) noexcept:
+        return &self.view if i == 0 else &self.further[i - 1]
+
+    def _count_lost(self, uint64_t cells):
+        """Accounts for cells taken for a request that another limit refused."""
+        self.ready()
+        counters_add(&self.view.counters.lost, cells, self.view.counters_shared)
+
     @property
-    def rate(self):
-        """The limit's Rate: over all hosts together."""
+    def rates(self):
+        """The limit's Rates, over all hosts together: a request has to fit all of them."""
         cdef limit_numbers n
+        cdef limit_view other
+        cdef uint64_t row
         self.read(&n)
-        return Rate(n.rate_count, n.rate_period_ns, n.burst_cells)
+        rates = [rate_of(&n)]
+        for row in self.table._further_rows(self.name):
+            memset(&other, 0, sizeof(other))
+            other.row = layout_limit_row(self.table.base, &self.table.geometry, row)
+            self.read_row(&other, &n)
+            rates.append(rate_of(&n))
+        return tuple(rates)
+
+    @property
+    def removed(self):
+        """Whether the limit was removed from the configuration: then all else raises LimitRemoved.
+        """
+        cdef limit_numbers n
+        self.table.require_open()
+        return row_read(self.view.row, &n) != 0 and n.mode == MODE_REMOVED
 
     @property
     def mode(self):
@@ -298,7 +391,10 @@ cdef class Limit:
         return WHEN_FULL[n.when_full]
 
     def __repr__(self):
-        told = "closed" if self.table.closed else self.rate
+        if self.table.closed or self.removed:
+            told = "closed" if self.table.closed else "removed"
+        else:
+            told = "; ".join(map(str, self.rates))
         return f"<Limit {self.name!r} {told} of {self.table.name}>"
 
     # A copy would be the same limit, and where a limit is unpickled its limiter is opened by name.
@@ -318,3 +414,28 @@ cdef class Limit:
                 f"one, limiter[{self.name!r}]"
             )
         return operator.getitem, (limiter, self.name)
+
+
+cdef inline uint64_t fingerprint_of(const limit_view *v, object key) except? 0:
+    if PyUnicode_CheckExact(key) and PyUnicode_IS_COMPACT_ASCII(key):
+        return limit_fingerprint(v, <const uint8_t *>PyUnicode_DATA(key),
+                                 PyUnicode_GET_LENGTH(key))
+    return other_fingerprint_of(v, key)
+
+
+cdef uint64_t other_fingerprint_of(const limit_view *v, object key) except? 0:
+    cdef Py_ssize_t size = 0
+    cdef uint64_t fp
+    cdef const uint8_t *data
+    cdef uint8_t *joined
+    if not PyTuple_Check(key):
+        data = key_bytes(key, &size)
+        return limit_fingerprint(v, data, size)
+    joined = joined_bytes(<tuple>key, &size)  # or a subclass: its items all the same
+    fp = limit_fingerprint_joined(v, joined, size)
+    PyMem_Free(joined)
+    return fp
+
+
+cdef rate_of(const limit_numbers *n):
+    return Rate(n.rate_count, n.rate_period_ns, n.burst_cells)

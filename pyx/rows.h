@@ -26,7 +26,8 @@ static inline bool numbers_valid(const limit_numbers *n) {
            n->interval_ticks <= n->tolerance_ticks && n->tolerance_ticks < AHEAD_TICKS_MAX &&
            n->interval_ticks <= (AHEAD_TICKS_MAX - 1) / n->burst_cells && n->rate_count >= 1 &&
            n->rate_period_ns >= 1 && n->floor_ticks < TICKS_MAX + AHEAD_TICKS_MAX &&
-           n->mode <= MODE_OFF && n->when_full <= FULL_ALLOW;
+           n->mode <= MODE_REMOVED && n->when_full <= FULL_ALLOW &&
+           n->algorithm == ALGORITHM_GCRA;
 }
 
 /* Copies the valid buffer; returns its head, 0 when the row is unused or kept changing. */

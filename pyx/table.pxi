@@ -4,7 +4,7 @@ SLOTS_PER_KEY = 2  # half load: one new key in about five thousand meets a full 
 MODES = ("enforce", "shadow", "off")
 WHEN_FULL = ("evict", "deny", "allow")
 COUNTERS = ("allowed", "denied", "cells", "shadow_denied", "contended", "evicted", "full_denied",
-            "full_allowed")
+            "full_allowed", "lost")
 DAMAGES = {
     1: "a slot without a key is marked as consumed from",
     2: "a key in a slot that was never written",
@@ -236,82 +236,172 @@ cdef class Table:
         return 0
 
     def limit(self, str name):
-        """The limit of that name. Raises LimitNotFound."""
-        cdef uint64_t i
+        """The limit of that name. Raises LimitNotFound, and LimitRemoved."""
         cdef Limit limit
-        if name in self.limits:
-            return self.limits[name]
-        for i in range(LIMIT_ROWS):
-            if row_head(layout_limit_row(self.base, &self.geometry, i)) == 0:
-                break
-            if self._row_name(i) == name:
-                limit = Limit.__new__(Limit, self, i, name)
-                self.limits[name] = limit
-                return limit
-        raise LimitNotFound(
-            f"segment {self.name} has no limit {name!r}; it has: "
-            f"{', '.join(self.names()) or 'none'}"
-        )
+        cdef int64_t row
+        limit = self.limits.get(name)
+        if limit is not None and not limit.removed:
+            return limit
+        row = self._row_of(name, 0)
+        if row < 0:
+            raise LimitNotFound(
+                f"segment {self.name} has no limit {name!r}; it has: "
+                f"{', '.join(self.names()) or 'none'}"
+            )
+        limit = Limit.__new__(Limit, self, row, name)
+        if limit.removed:
+            raise limit_removed(name)
+        self.limits[name] = limit
+        return limit
 
     def names(self):
         """The names of the limits in the segment, in the order in which they were made."""
+        return [name for name, removed in self._names() if not removed]
+
+    cdef list _names(self):
+        """(name, whether it was removed) of each limit there ever was."""
         cdef uint64_t i
         names = []
         for i in range(LIMIT_ROWS):
             if row_head(layout_limit_row(self.base, &self.geometry, i)) == 0:
                 break
-            names.append(self._row_name(i))
+            if layout_limit_row(self.base, &self.geometry, i).rate_index == 0:
+                names.append((self._row_name(i), self._row_removed(i)))
         return names
 
     cdef str _row_name(self, uint64_t i):
         cdef const char *name = layout_limit_row(self.base, &self.geometry, i).name
         return name[:LIMIT_NAME_BYTES].partition(b"\0")[0].decode("ascii", "backslashreplace")
 
-    def publish(self, str name, rate, share, str mode, str when_full, bint replace=True,
+    cdef bint _row_removed(self, uint64_t i):
+        cdef limit_numbers n
+        return (row_read(layout_limit_row(self.base, &self.geometry, i), &n) != 0
+                and n.mode == MODE_REMOVED)
+
+    cdef int64_t _row_of(self, str name, uint32_t rate_index) except -2:
+        """The row of one of a limit's rates; -1 when there is none."""
+        cdef uint64_t i
+        cdef limit_row *row
+        for i in range(LIMIT_ROWS):
+            row = layout_limit_row(self.base, &self.geometry, i)
+            if row_head(row) == 0:
+                break
+            if row.rate_index == rate_index and self._row_name(i) == name:
+                return i
+        return -1
+
+    cdef list _further_rows(self, str name):
+        """The rows of a limit's other rates, in their order."""
+        cdef limit_numbers n
+        cdef int64_t row
+        rows = []
+        for i in range(1, <int>RATES_MAX):
+            row = self._row_of(name, i)
+            if row < 0 or self._row_removed(row):
+                break
+            rows.append(row)
+        return rows
+
+    def rows_missing(self, limits):
+        """How many rows these limits, as (name, number of rates), need beyond those there are. More
+        than 0: publishing them all would raise TooManyLimits."""
+        cdef uint64_t used = 0
+        cdef int64_t needed = 0
+        while used < LIMIT_ROWS and row_head(layout_limit_row(self.base, &self.geometry, used)):
+            used += 1
+        for name, rates in limits:
+            needed += sum(self._row_of(name, i) < 0 for i in range(rates))
+        return max(needed - <int64_t>(LIMIT_ROWS - used), 0)
+
+    def publish(self, str name, rates, shares, str mode, str when_full, bint replace=True,
                 str initial="full"):
         """Makes the limit, or gives an existing one new numbers and leaves its buckets alone.
 
-        `initial` is for a limit that is made: "empty" drains all its buckets as of now, once. With
-        replace=False an existing limit stays as it is. Raises TooManyLimits.
+        Each of `rates` has its share of `shares`. `initial` is for a rate that is made: "empty"
+        drains all its buckets as of now, once. With replace=False an existing limit stays as it
+        is. One that was removed is made anew. Raises TooManyLimits.
         """
-        cdef uint64_t i
-        cdef limit_row *row
-        cdef limit_numbers n, old
         cdef uint64_t now = self.now()
+        cdef int64_t first
+        cdef bint anew, changed = False
         encoded = name.encode("ascii")
         if not 0 < len(encoded) < <int>LIMIT_NAME_BYTES:
             raise ValueError(f"a limit's name has 1 to {LIMIT_NAME_BYTES - 1} characters")
-        memset(&n, 0, sizeof(n))
-        n.interval_ticks, n.tolerance_ticks = share.interval_ticks, share.tolerance_ticks
-        n.burst_cells = rate.burst
-        n.rate_count, n.rate_period_ns = rate.count, rate.period_ns
-        n.mode, n.when_full = MODES.index(mode), WHEN_FULL.index(when_full)
-        if not numbers_valid(&n):
-            raise ValueError(f"{rate} cannot be expressed in 63 bits of ticks")
+        if not 0 < len(rates) == len(shares) <= <int>RATES_MAX:
+            raise ValueError(f"a limit has 1 to {RATES_MAX} rates, and a share for each")
+        numbers = [new_numbers(rate, share, mode, when_full)
+                   for rate, share in zip(rates, shares)]
         with self.published():
-            for i in range(LIMIT_ROWS):
-                row = layout_limit_row(self.base, &self.geometry, i)
-                if row_head(row) == 0:
-                    memset(row.name, 0, LIMIT_NAME_BYTES)
-                    memcpy(row.name, PyBytes_AS_STRING(encoded), len(encoded))
-                    n.salt = int.from_bytes(os.urandom(8), "little")
-                    if initial == "empty":
-                        n.floor_ticks = now + n.tolerance_ticks
-                    row_publish(row, &n)
-                    return
-                if self._row_name(i) == name:
-                    memset(&old, 0, sizeof(old))
-                    row_read(row, &old)
-                    n.salt = old.salt
-                    # never more than a table made now would drain: a slow rate's floor goes with it
-                    n.floor_ticks = min(old.floor_ticks, now + n.tolerance_ticks)
-                    if replace and memcmp(&n, &old, sizeof(n)) != 0:
-                        row_publish(row, &n)
-                    return
-        raise TooManyLimits(
-            f"segment {self.name} holds {LIMIT_ROWS} limits already, {name!r} does not fit; "
-            f"limits that are no longer configured keep their row until the segment is made anew"
-        )
+            first = self._row_of(name, 0)
+            anew = first < 0 or self._row_removed(first)
+            if not anew and not replace:
+                return
+            missing = self.rows_missing([(name, len(rates))])
+            if missing:
+                raise TooManyLimits(
+                    f"segment {self.name} has no room for limit {name!r}: its {LIMIT_ROWS} rows, "
+                    f"one for each rate, are taken; limits that are no longer configured keep "
+                    f"theirs until the segment is made anew"
+                )
+            # The first row last, and whenever there are others: by its head readers see them.
+            for i in reversed(range(1, len(rates))):
+                self._publish_rate(encoded, i, numbers[i], now, initial, anew)
+                changed = True
+            changed |= self._remove_rates(name, len(rates))
+            self._publish_rate(encoded, 0, numbers[0], now, initial, anew, changed)
+
+    cdef _publish_rate(self, bytes name, uint32_t rate_index, bytes numbers, uint64_t now,
+                       str initial, bint anew, bint always=False):
+        """Under the publisher lock. `anew` forgets the keys that the rate had."""
+        cdef limit_numbers n, old
+        cdef limit_row *row
+        cdef int64_t i = self._row_of(name.decode("ascii"), rate_index)
+        memcpy(&n, PyBytes_AS_STRING(numbers), sizeof(n))
+        memset(&old, 0, sizeof(old))
+        if i < 0:
+            i = 0
+            while row_head(layout_limit_row(self.base, &self.geometry, i)):
+                i += 1
+            row = layout_limit_row(self.base, &self.geometry, i)
+            memset(row.name, 0, LIMIT_NAME_BYTES)
+            memcpy(row.name, PyBytes_AS_STRING(name), len(name))
+            row.rate_index = rate_index
+        else:
+            row = layout_limit_row(self.base, &self.geometry, i)
+            row_read(row, &old)
+        if anew or old.mode == MODE_REMOVED or old.algorithm != n.algorithm:
+            n.salt = int.from_bytes(os.urandom(8), "little")
+            n.floor_ticks = now + n.tolerance_ticks if initial == "empty" else 0
+        else:
+            n.salt = old.salt
+            # never more than a table made now would drain: a slow rate's floor goes with it
+            n.floor_ticks = min(old.floor_ticks, now + n.tolerance_ticks)
+        if always or memcmp(&n, &old, sizeof(n)) != 0:
+            row_publish(row, &n)
+
+    cdef bint _remove_rates(self, str name, uint32_t rate_index) except *:
+        """Marks the rates from that one on as removed. Under the publisher lock."""
+        cdef limit_numbers n
+        cdef limit_row *row
+        cdef bint removed = False
+        cdef int64_t i
+        while rate_index < RATES_MAX:
+            i = self._row_of(name, rate_index)
+            rate_index += 1
+            if i < 0:
+                break
+            row = layout_limit_row(self.base, &self.geometry, i)
+            if row_read(row, &n) and n.mode != MODE_REMOVED:
+                n.mode = MODE_REMOVED
+                row_publish(row, &n)
+                removed = True
+        return removed
+
+    def remove(self, str name):
+        """Marks a limit as removed: whoever uses it gets LimitRemoved, until it is published again.
+        It keeps its counters. False when it was removed already, or never there."""
+        with self.published():
+            return self._remove_rates(name, 0)
 
     def check(self):
         """Walks the whole table. Raises TableDamaged with the evidence, else returns a report."""
@@ -340,7 +430,11 @@ cdef class Table:
         others are taken. A row goes on counting under the next worker that takes it."""
         cdef uint64_t i, owner
         cdef counter_owner *row
-        names = self.names()
+        names = [
+            (i, self._row_name(i)) for i in range(LIMIT_ROWS)
+            if row_head(layout_limit_row(self.base, &self.geometry, i)) != 0
+            and layout_limit_row(self.base, &self.geometry, i).rate_index == 0
+        ]
         rows = []
         for i in range(self.geometry.worker_rows + 1):
             row = layout_counter_row(self.base, &self.geometry, i)
@@ -348,7 +442,7 @@ cdef class Table:
             if owner == 0 and i < self.geometry.worker_rows:
                 continue
             counters = {}
-            for j, name in enumerate(names):
+            for j, name in names:
                 _add_counts(counters.setdefault(name, dict.fromkeys(COUNTERS, 0)),
                             layout_counters(row, j))
             rows.append(WorkerRow(_owner_pid(owner), owner >> OWNER_PID_BITS, counters))
@@ -363,11 +457,32 @@ cdef class Table:
         return rows
 
     def counters(self):
-        """Counters by limit, summed over all workers that ever were: {limit: {counter: count}}."""
-        sums = {name: dict.fromkeys(COUNTERS, 0) for name in self.names()}
+        """Counters by limit, summed over all workers that ever were: {limit: {counter: count}}.
+        Limits that were removed are among them."""
+        sums = {name: dict.fromkeys(COUNTERS, 0) for name, _ in self._names()}
         for row in self.worker_rows():
             _add_all(sums, row.counters)
         return sums
+
+
+cdef bytes new_numbers(rate, share, str mode, str when_full):
+    """The numbers of a rate, without salt and floor."""
+    cdef limit_numbers n
+    memset(&n, 0, sizeof(n))
+    n.interval_ticks, n.tolerance_ticks = share.interval_ticks, share.tolerance_ticks
+    n.burst_cells = rate.burst
+    n.rate_count, n.rate_period_ns = rate.count, rate.period_ns
+    n.mode, n.when_full = MODES.index(mode), WHEN_FULL.index(when_full)
+    n.algorithm = ALGORITHM_GCRA
+    if not numbers_valid(&n):
+        raise ValueError(f"{rate} cannot be expressed in 63 bits of ticks")
+    return (<char *>&n)[:sizeof(n)]
+
+
+cdef limit_removed(str name):
+    return LimitRemoved(
+        f"limit {name!r} was removed from the configuration: put it back there, or do not use it"
+    )
 
 
 cdef _add_counts(dict counts, limit_counters *c):
@@ -379,6 +494,7 @@ cdef _add_counts(dict counts, limit_counters *c):
     counts["evicted"] += load64_relaxed(&c.evicted)
     counts["full_denied"] += load64_relaxed(&c.full_denied)
     counts["full_allowed"] += load64_relaxed(&c.full_allowed)
+    counts["lost"] += load64_relaxed(&c.lost)
 
 
 cdef _add_all(dict sums, dict counters):

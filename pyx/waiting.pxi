@@ -31,42 +31,64 @@ cdef Decision reserve(Limit limit, object key, object cost, object timeout):
     cdef bint passes
     cdef uint64_t reach = reach_ticks(timeout), cells, fp, now
     limit.ready()
+    limit.ready_further()
     cells = limit.cells_of(cost)
     fp = limit.fingerprint(key)
     if limit.view.numbers.mode != MODE_ENFORCE or cells == 0:
         return limit.hit(key, cost)
+    if limit.rates_count > 1:
+        return reserve_rates(limit, key, cells, reach)
     now = limit.table.now()
     view = limit.view
     further = limit_reaching(&view, cells, reach)
     passes = limit_decide(&further, fp, cells, now, False, &out)
     raise_clock_error(limit.table.injected)
-    decision = decision_of(limit.name, &view.numbers, &out, passes)
+    decision = aside_decision_of(limit.name, &view.numbers, &out, passes)
     if passes and out.decided_by == BY_STEP:
         decision.wait_ticks = gcra_wait(out.state, out.now, view.numbers.interval_ticks,
                                         view.numbers.tolerance_ticks, cells)
-    elif out.decided_by == BY_STEP or (out.decided_by == BY_FULL_SET
-                                       and view.numbers.when_full == FULL_EVICT):
-        decision.retry_ticks += reach  # both were judged by the numbers that reach further
+    elif not passes:
+        decision.retry_ticks += reach_of(&out, &view.numbers, reach)
     return decision
+
+
+cdef uint64_t reach_of(const slots_outcome *out, const limit_numbers *n, uint64_t reach) noexcept:
+    """What a refused reservation has to wait beyond what it was told: it was judged by numbers that
+    reach further."""
+    if out.decided_by == BY_STEP or (out.decided_by == BY_FULL_SET and n.when_full == FULL_EVICT):
+        return reach
+    return 0
 
 
 cdef uint64_t charge(Limit limit, object key, object extra) except? 0:
     cdef limit_view view
-    cdef uint64_t cells, fp, now, taken, reach
+    cdef uint64_t cells, fp, now, taken
     limit.ready()
+    limit.ready_further()
     cells = cost_cells(extra, 0xffffffffffffffff, limit.name)
     fp = limit.fingerprint(key)
     if limit.view.numbers.mode == MODE_OFF or cells == 0:
         return 0
+    if limit.rates_count > 1:
+        return charge_rates(limit, key, cells)
     now = limit.table.now()
-    reach = limit.view.numbers.tolerance_ticks * DEBT_BURSTS_MAX
-    if limit.view.numbers.tolerance_ticks > REACH_TICKS_MAX // DEBT_BURSTS_MAX:
-        reach = REACH_TICKS_MAX
-    view = limit_reaching(&limit.view, 0, reach)
-    cells = min(cells, view.numbers.tolerance_ticks // view.numbers.interval_ticks)
-    taken = limit_charge(&view, fp, cells, now)
+    view = owing_view(&limit.view)
+    taken = charge_view(&view, fp, cells, now)
     raise_clock_error(limit.table.injected)
     return taken
+
+
+cdef limit_view owing_view(const limit_view *v) noexcept:
+    """The view of a limit whose keys may owe."""
+    cdef uint64_t reach = v.numbers.tolerance_ticks * DEBT_BURSTS_MAX
+    if v.numbers.tolerance_ticks > REACH_TICKS_MAX // DEBT_BURSTS_MAX:
+        reach = REACH_TICKS_MAX
+    return limit_reaching(v, 0, reach)
+
+
+cdef uint64_t charge_view(const limit_view *v, uint64_t fp, uint64_t cells, uint64_t now) noexcept:
+    cells = min(cells, v.numbers.tolerance_ticks // v.numbers.interval_ticks)
+    return limit_charge(v, fp, cells, now)
 
 
 cdef object waiting_clock(Limit limit):

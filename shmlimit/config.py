@@ -27,12 +27,12 @@ from typing import Any
 
 from shmlimit._core import MODES, WHEN_FULL
 from shmlimit.errors import ConfigError
-from shmlimit.rate import Rate, parse_quantity, shown
+from shmlimit.rate import Rate, parse_quantity, rates_fault, shown
 
 DEFAULT_FILE = "shmlimit.toml"
 ENVIRONMENT_VARIABLE = "SHMLIMIT_CONFIG"
 
-LIMITS_MAX = 256  # rows in the table
+LIMITS_MAX = 256  # rows in the table: one for each rate of a limit
 KEYS_MAX = 1 << 31
 WORKERS_MAX = 4096
 
@@ -40,9 +40,9 @@ INITIAL = ("full", "empty")
 
 _FILE_BYTES_MAX = 1 << 20
 _TABLE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,200}")
-_LIMIT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,54}")
+_LIMIT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,50}")
 _LIMIT_NAME_ACCEPTED = (
-    "1 to 55 letters, digits, '_', '-' or '.', the first one a letter or '_' (a name with a dot is "
+    "1 to 51 letters, digits, '_', '-' or '.', the first one a letter or '_' (a name with a dot is "
     'quoted in TOML: [limits."per.ip"])'
 )
 _COUNTED_KEY = re.compile(r"ip|header:[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")  # a token of RFC 9110
@@ -56,7 +56,7 @@ class LimitConfig:
     """One limit. ConfigError, beginning with the field's name: a value is not accepted."""
 
     name: str
-    rate: Rate
+    rates: tuple[Rate, ...]  # they hold together; the file calls them `rate`
     key: str | None = None  # what the middleware counts by: "ip", "header:NAME", or nothing
     mode: str = "enforce"  # one of MODES
     when_full: str = "evict"  # one of WHEN_FULL: what happens when a key finds no free slot
@@ -65,8 +65,13 @@ class LimitConfig:
     def __post_init__(self) -> None:
         if not _matches(_LIMIT_NAME, self.name):
             raise _refusal("name", self.name, _LIMIT_NAME_ACCEPTED)
-        if not isinstance(self.rate, Rate):
-            raise _refusal("rate", self.rate, "a Rate, such as Rate.parse('100/s')")
+        if not isinstance(self.rates, tuple) or not all(
+            isinstance(rate, Rate) for rate in self.rates
+        ):
+            raise _refusal("rates", self.rates, "a tuple of Rates, as of Rate.parse_several")
+        fault = rates_fault(self.rates)
+        if fault:
+            raise ConfigError(f"rates: {fault}")
         if self.key is not None and not _matches(_COUNTED_KEY, self.key):
             raise _refusal("key", self.key, "'ip' or 'header:NAME', such as 'header:X-Api-Key'")
         words_of = {"mode": MODES, "when_full": WHEN_FULL, "initial": INITIAL}
@@ -110,8 +115,11 @@ class Config:
 
     def __post_init__(self) -> None:
         names = [limit.name for limit in self.limits]
-        if len(names) > LIMITS_MAX:
-            raise ConfigError(f"limits: there are {len(names)}; accepted: at most {LIMITS_MAX}")
+        rates = sum(len(limit.rates) for limit in self.limits)
+        if rates > LIMITS_MAX:
+            raise ConfigError(
+                f"limits: there are {rates} rates in them; accepted: at most {LIMITS_MAX} in all"
+            )
         for name in names:
             if names.count(name) > 1:
                 raise ConfigError(f"limits: {name!r} is there twice; accepted: each name once")
@@ -263,9 +271,10 @@ def _limit(name: str, entry: object) -> LimitConfig:
     if not isinstance(entry["rate"], str):
         raise _refusal(f"{place}.rate", entry["rate"], "a text such as '100/s burst 500'")
     with _at(f"{place}.rate: "):
-        rate = Rate.parse(entry["rate"])
+        rates = Rate.parse_several(entry["rate"])
     with _at(f"{place}."):
-        return LimitConfig(**{**entry, "name": name, "rate": rate})
+        others = {key: value for key, value in entry.items() if key != "rate"}
+        return LimitConfig(name, rates, **others)
 
 
 def _section(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -84,8 +84,15 @@ def _decide(buckets: list[Bucket]) -> list[Decision]:
         limit, key, cost = buckets[i]
         decisions[i] = limit.hit(key, cost)
         if not decisions[i]:
+            for taken in takers[: takers.index(i)]:
+                _count_lost(decisions[taken], *buckets[taken])
             break
     return decisions
+
+
+def _count_lost(decision: Decision, limit: Limit, _: Key, cost: int) -> None:
+    if cost and decision and not decision.shadow and limit.mode != "off":
+        limit._count_lost(cost)
 
 
 def _bucket(limiter: Limiter, request: Request) -> Bucket:

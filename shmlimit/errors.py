@@ -53,6 +53,10 @@ class LimitNotFound(ShmlimitError, KeyError):
         return str(self.args[0]) if self.args else ""
 
 
+class LimitRemoved(ShmlimitError):
+    """The limit was removed from the configuration while it was in use."""
+
+
 class TooManyLimits(ShmlimitError):
     """The segment has no row left for another limit."""
 

@@ -160,10 +160,11 @@ class Limiter:
         """Reads shmlimit.toml again and publishes what it says now, to all processes at once.
 
         A changed rate, mode or when_full counts from the next request on, and buckets are kept as
-        time: who owes two seconds owes two seconds. New limits are made. A limit that the file no
-        longer names keeps its numbers and may be used in code; RateLimitMiddleware applies it no
-        more. A `key` counts in this process and those it forks from now on; others have to reload
-        for themselves. A changed `name`, `keys` or `workers` needs a restart, which is logged.
+        time: who owes two seconds owes two seconds. New limits are made. A limit that the file
+        named before and names no more is removed: RateLimitMiddleware applies it no more, and code
+        that uses it gets LimitRemoved, in all processes; when it comes back it begins afresh. A
+        `key` counts in this process and those it forks from now on; others have to reload for
+        themselves. A changed `name`, `keys` or `workers` needs a restart, which is logged.
 
         - path: as in from_config; None is the file that this limiter came from
 
@@ -184,9 +185,14 @@ class Limiter:
         for limit in config.limits:
             self._publish(limit, config.path, replace=True)
         named = {limit.name for limit in config.limits}
-        for name, running in list(self._limits.items()):
-            if name not in named:
-                running.key = None
+        for before in self.config.limits:
+            if before.name not in named:
+                self._limits.pop(before.name, None)
+                if self._segment.table.remove(before.name):
+                    log.warning(
+                        "limit %s of segment %s was removed, in all processes, as %s says",
+                        before.name, self._segment.path, config.path,
+                    )  # fmt: skip
         # Last, and in one step: the middleware takes a new config as the sign to look again.
         self.config = Config(self.config.table, config.limits, config.path)
 
@@ -199,11 +205,13 @@ class Limiter:
                 f"{config.path}: no limit has a key any more, so no request would be limited; to "
                 f'let all pass give the limits mode = "off"'
             )
-        names = {*self, *(limit.name for limit in config.limits)}
-        if len(names) > LIMITS_MAX:
+        missing = self._segment.table.rows_missing(
+            [(limit.name, len(limit.rates)) for limit in config.limits]
+        )
+        if missing:
             raise TooManyLimits(
-                f"{config.path}: with those that were removed from it there are {len(names)} "
-                f"limits in segment {self.path}, which has room for {LIMITS_MAX}: restart the "
+                f"{config.path}: with those that were removed from it there are {missing} rates "
+                f"too many for segment {self.path}, which has room for {LIMITS_MAX}: restart the "
                 f"server, so that the segment is made anew"
             )
         runs, asked = self.config.table, config.table
@@ -221,10 +229,10 @@ class Limiter:
 
     def _publish(self, limit: LimitConfig, source: Path | None, *, replace: bool) -> None:
         table = self._segment.table
-        share = Share.of(limit.rate, hosts=1)
+        shares = tuple(Share.of(rate, hosts=1) for rate in limit.rates)
         before = _numbers(table.limit(limit.name)) if limit.name in table.names() else None
         table.publish(
-            limit.name, limit.rate, share, limit.mode, limit.when_full, replace, limit.initial
+            limit.name, limit.rates, shares, limit.mode, limit.when_full, replace, limit.initial
         )
         running = table.limit(limit.name)
         asked, runs = _numbers(limit), _numbers(running)
@@ -259,7 +267,8 @@ class Limiter:
         return self._segment.header.segment_bytes
 
     def __getitem__(self, name: str) -> Limit:
-        """The limit of that name. Raises LimitNotFound."""
+        """The limit of that name. Raises LimitNotFound, and LimitRemoved for one that a reload has
+        removed; where a process has it already, its calls raise that."""
         try:
             return self._limits[name]
         except KeyError:
@@ -297,7 +306,8 @@ class Limiter:
 
     def counters(self) -> dict[str, dict[str, int]]:
         """Counts by limit over all workers: allowed, denied, cells, shadow_denied, contended,
-        evicted, full_denied, full_allowed. They never fall while the segment lives."""
+        evicted, full_denied, full_allowed, lost. They never fall while the segment lives, and stay
+        when a limit is removed."""
         return self._segment.table.counters()
 
     def worker_counters(self) -> dict[int, dict[str, dict[str, int]]]:
@@ -362,14 +372,15 @@ def _open_already(place: Path, *, or_inherited: bool) -> Limiter | None:
 
 
 def _numbers(limit: Limit | LimitConfig) -> str:
-    return f"{limit.rate}, {limit.mode}, {limit.when_full} when full"
+    rates = "; ".join(map(str, limit.rates))
+    return f"{rates}, {limit.mode}, {limit.when_full} when full"
 
 
 def _limit_config(name: str, value: str | Rate | LimitConfig) -> LimitConfig:
     if isinstance(value, LimitConfig):
         return dataclasses.replace(value, name=name)
     try:
-        return LimitConfig(name, value if isinstance(value, Rate) else Rate.parse(value))
+        return LimitConfig(name, (value,) if isinstance(value, Rate) else Rate.parse_several(value))
     except InvalidRate as error:
         raise InvalidRate(f"limit {name!r}: {error}") from None
     except TypeError as error:

@@ -1,6 +1,8 @@
 """A rate as people write it ("100/s burst 500"), kept as three exact integers.
 
-    text      =  count per period [burst]
+    text      =  rate {separator rate}        several rates hold together
+    separator =  ";" | "," | "|"
+    rate      =  count per period [burst]
     count     =  number, may end in k (thousand) or M (million)
     per       =  "/" | "per"
     period    =  [number] [unit], one of the two at least; no unit means seconds
@@ -27,6 +29,7 @@ import difflib
 import math
 import re
 import reprlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -34,6 +37,9 @@ from shmlimit.errors import InvalidRate
 
 TICKS_PER_NS = 16
 """The table's clock counts sixteenths of a nanosecond."""
+
+RATES_MAX = 8
+"""Of one limit: each has a row in the table, and a bucket for each key."""
 
 REFILL_TICKS_MAX = 1 << 61
 """Refilling a whole burst takes fewer ticks than this (4.5 years): sums then fit in 63 bits."""
@@ -43,7 +49,8 @@ _WORD_MAX = 1 << 63  # count and period are published as 64-bit words
 
 ACCEPTED = (
     "accepted: COUNT/PERIOD or COUNT per PERIOD, then maybe 'burst N', such as '100/s', "
-    "'10 per 5 minutes', '0.5/s' or '100/s burst 500'; units: ms, s, min, h, d, week, month, year"
+    "'10 per 5 minutes', '0.5/s' or '100/s burst 500', and ';' between several; units: ms, s, min, "
+    "h, d, week, month, year"
 )
 
 _SECOND = 10**9
@@ -107,7 +114,18 @@ class Rate:
 
     @classmethod
     def parse(cls, text: str) -> Rate:
-        """Reads one rate; the module's docstring has the grammar.
+        """Reads a text of one rate; the module's docstring has the grammar.
+
+        TypeError: not a str. InvalidRate: names the text, what is wrong and what is accepted.
+        """
+        rates = cls.parse_several(text)
+        if len(rates) > 1:
+            raise InvalidRate(f"rate {shown(text)}: these are {len(rates)} rates; accepted: one")
+        return rates[0]
+
+    @classmethod
+    def parse_several(cls, text: str) -> tuple[Rate, ...]:
+        """Reads a text of one to eight rates, which hold together: "5/s; 100/day".
 
         TypeError: not a str. InvalidRate: names the text, what is wrong and what is accepted.
         """
@@ -115,14 +133,20 @@ class Rate:
             raise TypeError(
                 f"a rate is a string such as '100/s', not {type(text).__name__} {shown(text)}"
             )
+        rates = []
         try:
-            count, period_ns, burst = _read(_only_rate(text))
-            fault = _out_of_bounds(count, period_ns, burst)
+            for part in _parts(text):
+                numbers = _read(part)
+                fault = _out_of_bounds(*numbers)
+                if fault:
+                    raise _RateTextError(fault)
+                rates.append(cls(*numbers))
         except _RateTextError as error:
-            fault = str(error)
+            raise InvalidRate(f"rate {shown(text)}: {error}; {ACCEPTED}") from None
+        fault = rates_fault(rates)
         if fault:
-            raise InvalidRate(f"rate {shown(text)}: {fault}; {ACCEPTED}")
-        return cls(count, period_ns, burst)
+            raise InvalidRate(f"rate {shown(text)}: {fault}")
+        return tuple(rates)
 
     @property
     def interval_ticks(self) -> int:
@@ -133,6 +157,16 @@ class Rate:
         """The canonical spelling: `Rate.parse(str(rate)) == rate`."""
         burst = "" if self.burst == self.count else f" burst {self.burst}"
         return f"{self.count}/{_period_text(self.period_ns)}{burst}"
+
+
+def rates_fault(rates: Sequence[Rate]) -> str | None:
+    """What is wrong with these as the rates of one limit, or None."""
+    if not 1 <= len(rates) <= RATES_MAX:
+        return f"there are {len(rates)} rates; accepted: 1 to {RATES_MAX} in one limit"
+    for rate in rates:
+        if rates.count(rate) > 1:
+            return f"{rate} is there twice; accepted: each rate once"
+    return None
 
 
 def parse_quantity(text: str) -> int | None:
@@ -176,8 +210,8 @@ def _out_of_bounds(count: int, period_ns: int, burst: int) -> str | None:
     return None
 
 
-def _only_rate(text: str) -> str:
-    """The one rate in a text, stripped. Empty parts are no rates: throttled-py reads "5/s;"."""
+def _parts(text: str) -> list[str]:
+    """The rates in a text, stripped. Empty parts are no rates: throttled-py reads "5/s;"."""
     if len(text) > _TEXT_MAX:
         raise _RateTextError(f"{len(text)} characters are too long, at most {_TEXT_MAX} are read")
     for character in text:
@@ -187,13 +221,12 @@ def _only_rate(text: str) -> str:
     if not rates:
         raise _RateTextError("it is empty")
     if len(rates) == 1:
-        return rates[0]
+        return rates
     if re.fullmatch(_NUMBER, rates[0]):  # 1,000/s or 0,5/s
         raise _RateTextError("',' separates rates; write 1_000 for thousands and 0.5 for decimals")
     if any(re.match("burst", rate, re.IGNORECASE) for rate in rates[1:]):
         raise _RateTextError("the burst follows the period without a comma: '100/s burst 500'")
-    apart = " and ".join(repr(rate) for rate in rates)
-    raise _RateTextError(f"one limit has one rate, so write {len(rates)} limits, with {apart}")
+    return rates
 
 
 def _read(rate: str) -> tuple[int, int, int]:

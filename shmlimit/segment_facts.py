@@ -50,7 +50,8 @@ def facts_of(view: SegmentView, usage: Usage | None) -> dict[str, Any]:
 def _limit(view: SegmentView, name: str) -> dict[str, str | None]:
     try:
         limit = view.table.limit(name)
-        told = {"rate": str(limit.rate), "mode": limit.mode, "when_full": limit.when_full}
+        rates = "; ".join(map(str, limit.rates))
+        told = {"rate": rates, "mode": limit.mode, "when_full": limit.when_full}
         return told | {"damage": None}
     except ShmlimitError as error:
         return {"rate": None, "mode": None, "when_full": None, "damage": str(error)}

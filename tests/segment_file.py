@@ -45,8 +45,9 @@ NUMBERS_FIELDS = {
     "rate_count": (24, "Q"),
     "rate_period_ns": (32, "Q"),
     "salt": (40, "Q"),
-    "mode": (48, "I"),
-    "when_full": (52, "I"),
+    "mode": (48, "H"),
+    "when_full": (50, "H"),
+    "algorithm": (52, "I"),
 }
 
 
@@ -109,7 +110,7 @@ class SegmentFile:
         return self.section(LIMITS)[2] + row * LIMIT_ROW_BYTES
 
     def set_row_name(self, row: int, name: bytes) -> None:
-        struct.pack_into("<56s", self.memory, self.row_offset(row) + 8, name)
+        struct.pack_into("<52s", self.memory, self.row_offset(row) + 8, name)
 
     def set_number(self, row: int, field: str, value: int) -> None:
         """In the buffer of the row that is valid now."""

@@ -35,13 +35,13 @@ def test_256_limits_and_not_one_more(segment_name: str, clock: Clock) -> None:
 
         with pytest.raises(TooManyLimits) as refusal:
             shmlimit.Limiter(segment_name, **options, more="1/s")  # type: ignore[arg-type]
-        assert "holds 256 limits already, 'more' does not fit" in str(refusal.value)
+        assert "has no room for limit 'more': its 256 rows" in str(refusal.value)
         assert "until the segment is made anew" in str(refusal.value)
         with pytest.raises(LimitNotFound, match=r"has no limit 'more'; it has: limit_0, limit_1"):
             limiter["more"]
         assert list(limiter) == list(rates)
         assert limiter["limit_255"].hit("x").remaining == 254, "the refused one took nothing away"
-    with pytest.raises(ConfigError, match="limits: there are 257; accepted: at most 256"):
+    with pytest.raises(ConfigError, match="limits: there are 257 rates in them"):
         shmlimit.Limiter(segment_name, **options, **rates, more="1/s")  # type: ignore[arg-type]
 
 

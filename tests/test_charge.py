@@ -63,7 +63,7 @@ def test_a_charge_counts_cells_and_no_decision(limiter: shmlimit.Limiter) -> Non
 
 @pytest.mark.parametrize(("mode", "taken"), [("shadow", 7), ("off", 0)])
 def test_modes(segment_name: str, mode: str, taken: int) -> None:
-    config = shmlimit.LimitConfig("a", shmlimit.Rate.parse("1/h burst 2"), mode=mode)
+    config = shmlimit.LimitConfig("a", shmlimit.Rate.parse_several("1/h burst 2"), mode=mode)
     with shmlimit.Limiter(segment_name, keys=100, a=config) as limiter:
         assert limiter["a"].charge("x", 7) == taken
         assert limiter["a"].hit("x").allowed
@@ -71,7 +71,7 @@ def test_modes(segment_name: str, mode: str, taken: int) -> None:
 
 def test_a_key_that_finds_no_slot_owes_nothing(segment_name: str, clock: Clock) -> None:
     for policy in ("deny", "allow"):
-        config = shmlimit.LimitConfig("a", shmlimit.Rate.parse("1/h"), when_full=policy)
+        config = shmlimit.LimitConfig("a", shmlimit.Rate.parse_several("1/h"), when_full=policy)
         with shmlimit.Limiter(segment_name, keys=1, clock=clock, a=config) as limiter:
             taken = [limiter["a"].charge(f"key-{i}", 1) for i in range(100)]
             assert sum(taken) == 8, "eight slots"

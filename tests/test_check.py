@@ -143,7 +143,7 @@ def test_a_state_further_ahead_than_a_burst_can_run(
 @pytest.mark.parametrize(("field", "value"), [
     ("interval_ticks", 0), ("interval_ticks", 2**63), ("burst_cells", 0), ("burst_cells", 2**61),
     ("tolerance_ticks", 0), ("tolerance_ticks", 2**61), ("rate_count", 0), ("rate_period_ns", 0),
-    ("mode", 3), ("when_full", 3),
+    ("mode", 4), ("when_full", 3),
 ])  # fmt: skip
 def test_numbers_that_cannot_be_used(
     limiter: shmlimit.Limiter, file: SegmentFile, field: str, value: int

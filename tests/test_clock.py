@@ -136,7 +136,7 @@ def test_a_fresh_table_gives_the_burst_whatever_its_clock_reads(
     segment_name: str, clock: Clock, origin_ns: int, initial: str
 ) -> None:
     clock.ns = origin_ns
-    limit = shmlimit.LimitConfig("a", shmlimit.Rate.parse("1/s burst 3"), initial=initial)
+    limit = shmlimit.LimitConfig("a", shmlimit.Rate.parse_several("1/s burst 3"), initial=initial)
     with shmlimit.Limiter(segment_name, keys=100, workers=1, clock=clock, a=limit) as limiter:
         at_first = 3 if initial == "full" else 0
         for cells in (at_first, 1, 1):

@@ -56,7 +56,7 @@ def refusal_of(load: Load, content: str | bytes) -> str:
 def test_defaults(load: Load, tmp_path: Path) -> None:
     assert load(GOOD) == Config(
         TableConfig("shop", keys=1_000_000, workers=64),
-        (LimitConfig("per_ip", Rate.parse("100/s burst 500"), "ip", "enforce", "evict"),),
+        (LimitConfig("per_ip", Rate.parse_several("100/s burst 500"), "ip", "enforce", "evict"),),
         tmp_path / "shmlimit.toml",
     )
 
@@ -81,8 +81,8 @@ def test_everything(load: Load) -> None:
     """)
     assert config.table == TableConfig("shop-2.eu", 250_000, 4096)
     assert config.limits == (
-        LimitConfig("per_ip", Rate.parse("5/min"), "header:X-Api-Key", "shadow", "deny"),
-        LimitConfig("per.user", Rate.parse("0.5/s"), None, "off", "allow"),
+        LimitConfig("per_ip", Rate.parse_several("5/min"), "header:X-Api-Key", "shadow", "deny"),
+        LimitConfig("per.user", Rate.parse_several("0.5/s"), None, "off", "allow"),
     )
 
 
@@ -124,7 +124,7 @@ def test_256_limits_but_no_more(load: Load) -> None:
     config = load(table + "".join(limits[:256]))
     assert [limit.name for limit in config.limits] == [f"l{number}" for number in range(256)]
     message = refusal_of(load, table + "".join(limits))
-    assert message == "limits: there are 257; accepted: at most 256"
+    assert message == "limits: there are 257 rates in them; accepted: at most 256 in all"
 
 
 def test_a_config_survives_pickling(load: Load) -> None:
@@ -303,23 +303,23 @@ def test_keys_in_code_may_be_text_and_become_a_number() -> None:
 
 
 def test_a_rate_in_code_is_a_rate() -> None:
-    with pytest.raises(ConfigError, match=r"rate: '1/s' is not accepted; accepted: a Rate"):
+    with pytest.raises(ConfigError, match=r"rates: '1/s' is not accepted; accepted: a tuple"):
         LimitConfig("a", "1/s")  # type: ignore[arg-type]
 
 
 def test_a_name_twice_in_code_is_refused() -> None:
-    limit = LimitConfig("a", Rate.parse("1/s"))
+    limit = LimitConfig("a", Rate.parse_several("1/s"))
     assert Config(TableConfig("shop"), (limit,)).path is None
     with pytest.raises(ConfigError, match="limits: 'a' is there twice; accepted: each name once"):
         Config(TableConfig("shop"), (limit, limit))
 
 
 def test_names_at_their_bounds() -> None:
-    rate = Rate.parse("1/s")
-    assert LimitConfig("a" * 55, rate).name == "a" * 55
-    assert LimitConfig("_", rate).name == "_"
+    rates = Rate.parse_several("1/s")
+    assert LimitConfig("a" * 51, rates).name == "a" * 51
+    assert LimitConfig("_", rates).name == "_"
     assert TableConfig("x" * 200).name == "x" * 200
     assert TableConfig("...").name == "..."
-    for name in ("a" * 56, "-a", ".a", "a/b", "a\n", "é"):
-        with pytest.raises(ConfigError, match=r"name: .* accepted: 1 to 55"):
-            LimitConfig(name, rate)
+    for name in ("a" * 52, "-a", ".a", "a/b", "a\n", "é"):
+        with pytest.raises(ConfigError, match=r"name: .* accepted: 1 to 51"):
+            LimitConfig(name, rates)

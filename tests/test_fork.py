@@ -176,7 +176,7 @@ CALLS: dict[str, Callable[[shmlimit.Limiter, shmlimit.Limit], object]] = {
     "hit_many of nothing": lambda _, limit: limit.hit_many([]),
     "clear": lambda _, limit: limit.clear("x"),
     "reset": lambda _, limit: limit.reset(),
-    "rate": lambda _, limit: limit.rate,
+    "rate": lambda _, limit: limit.rates,
     "mode": lambda _, limit: limit.mode,
     "when_full": lambda _, limit: limit.when_full,
     "check": lambda limiter, _: limiter.check(),

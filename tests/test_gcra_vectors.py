@@ -67,7 +67,7 @@ class LimiterBucket:
 
     def share(self, hosts: int) -> None:
         share = Share.of(self.rate, hosts)
-        self.limiter._segment.table.publish("v", self.rate, share, "enforce", "evict")
+        self.limiter._segment.table.publish("v", [self.rate], [share], "enforce", "evict")
 
     def hit(self, t_ns: int, cost: int) -> tuple[bool, int, int | None, int]:
         self.clock.ns = BASE_NS + t_ns

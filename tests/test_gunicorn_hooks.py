@@ -214,7 +214,7 @@ def test_a_reload_publishes_what_the_file_says(
     server.start()
     file.write_text(file.read_text().replace("100/s burst 500", "25/s"))
     server.hup()
-    assert str(opened()["per_ip"].rate) == "25/s"
+    assert str(opened()["per_ip"].rates[0]) == "25/s"
     assert "shmlimit: reloaded: per_ip 25/s by ip" in caplog.messages
 
 
@@ -224,7 +224,7 @@ def test_a_reload_looks_where_raw_env_says_now(file: Path) -> None:
     other = file.with_name("other.toml")
     other.write_text(file.read_text().replace("100/s burst 500", "25/s"))
     server.hup(raw_env=[f"SHMLIMIT_CONFIG={other}"])
-    assert str(opened()["per_ip"].rate) == "25/s"
+    assert str(opened()["per_ip"].rates[0]) == "25/s"
     assert opened().config.path == other
 
 
@@ -301,9 +301,9 @@ def test_hooks_of_ones_own_run_beside_ours(file: Path, segment_name: str) -> Non
     server = Server(**own)
     server.start()
     for rate in ("25/s", "50/s"):  # each reload reads the configuration anew
-        file.write_text(file.read_text().replace(str(opened()["per_ip"].rate), rate))
+        file.write_text(file.read_text().replace(str(opened()["per_ip"].rates[0]), rate))
         server.hup(**own)
-        assert str(opened()["per_ip"].rate) == rate
+        assert str(opened()["per_ip"].rates[0]) == rate
     server.cfg.on_exit(server)
     assert seen == [(hook, True) for hook in ("on_starting", "on_reload", "on_reload", "on_exit")]
     assert not segment_file(segment_name).exists()
@@ -365,4 +365,4 @@ def test_threads_may_change_the_number_of_workers_while_the_server_reloads(
     for future in done:
         future.result()
     assert {record.levelname for record in caplog.records} == {"INFO"}
-    assert str(opened()["per_ip"].rate) == "100/s burst 500"
+    assert str(opened()["per_ip"].rates[0]) == "100/s burst 500"

@@ -25,7 +25,7 @@ NS_PER_S = 1_000_000_000
 
 @pytest.fixture
 def limiter(segment_name: str, clock: Clock) -> Iterator[Limiter]:
-    shadow = LimitConfig("shadow", Rate.parse("1/h"), mode="shadow")
+    shadow = LimitConfig("shadow", Rate.parse_several("1/h"), mode="shadow")
     with Limiter(
         segment_name, keys=100, clock=clock, wide="5/m", narrow="2/m", slow="1/h", shadow=shadow
     ) as made:

@@ -135,7 +135,7 @@ def history(segment_name: str, damage: Damage, seed: int) -> None:
                     attempt(partial(decide, limiter[name], draw))
                 limit = limiter[name]
                 attempt(limit.reset)
-                attempt(partial(getattr, limit, "rate"))
+                attempt(partial(getattr, limit, "rates"))
                 attempt(partial(getattr, limit, "mode"))
             for call in (limiter.check, limiter.counters, limiter.worker_counters):
                 attempt(call)

@@ -13,7 +13,9 @@ from tests.conftest import Clock
 
 INTERVAL_NS = 1_000_000_000
 BURST = 3
-EMPTY = shmlimit.LimitConfig("a", shmlimit.Rate.parse(f"1/s burst {BURST}"), initial="empty")
+EMPTY = shmlimit.LimitConfig(
+    "a", shmlimit.Rate.parse_several(f"1/s burst {BURST}"), initial="empty"
+)
 
 
 def test_no_burst_until_it_has_refilled(segment_name: str, clock: Clock) -> None:
@@ -57,11 +59,11 @@ def test_who_comes_later_drains_nothing(segment_name: str, clock: Clock) -> None
 
 def test_the_drain_of_a_slow_rate_goes_with_the_rate(segment_name: str, clock: Clock) -> None:
     """A rate that was mistyped must not lock all keys out after it was corrected."""
-    slow = shmlimit.LimitConfig("a", shmlimit.Rate.parse("1/h burst 100"), initial="empty")
+    slow = shmlimit.LimitConfig("a", shmlimit.Rate.parse_several("1/h burst 100"), initial="empty")
     with shmlimit.Limiter(segment_name, keys=100, clock=clock, a=slow) as limiter:
         assert limiter["a"].hit("x").retry_after_ns == 3600 * INTERVAL_NS
-        rate = EMPTY.rate
-        limiter._segment.table.publish("a", rate, Share.of(rate), "enforce", "evict")
+        (rate,) = EMPTY.rates
+        limiter._segment.table.publish("a", [rate], [Share.of(rate)], "enforce", "evict")
         assert limiter["a"].hit("x").retry_after_ns == INTERVAL_NS
         assert limiter["a"].peek("x", 0).remaining == 0, "and nothing is minted"
 

@@ -164,7 +164,7 @@ def test_two_limits_may_stand_one_above_the_other(limiter: Limiter) -> None:
 
 
 def test_shadow_mode_refuses_no_call(segment_name: str, clock: Clock) -> None:
-    shadow = shmlimit.LimitConfig("a", shmlimit.Rate.parse("1/h"), mode="shadow")
+    shadow = shmlimit.LimitConfig("a", shmlimit.Rate.parse_several("1/h"), mode="shadow")
     with Limiter(segment_name, keys=100, clock=clock, a=shadow) as limiter:
         work = limiter["a"].limited(key="x")(lambda: 1)
         assert [work(), work()] == [1, 1]

@@ -196,8 +196,8 @@ class LimiterMachine(RuleBasedStateMachine):
         oracle.count, oracle.period_ns, oracle.burst = rate.count, rate.period_ns, rate.burst
         oracle.share(1)
         table = self.limiter._segment.table
-        table.publish(name, rate, Share.of(rate), "enforce", self.when_full)
-        assert self.limiter[name].rate == rate
+        table.publish(name, [rate], [Share.of(rate)], "enforce", self.when_full)
+        assert self.limiter[name].rates == (rate,)
 
     @invariant()
     def the_table_is_sound(self) -> None:
@@ -262,7 +262,7 @@ class OwingMachine(LimiterMachine):
         oracle.share(hosts)
         rate = Rate(oracle.count, oracle.period_ns, oracle.burst)
         self.limiter._segment.table.publish(
-            name, rate, Share.of(rate, hosts), "enforce", self.when_full
+            name, [rate], [Share.of(rate, hosts)], "enforce", self.when_full
         )
 
 

@@ -89,7 +89,7 @@ def test_a_rate_that_alternates_under_load_mints_nothing_beyond_the_first_change
         while not limiter.counters()["a"]["denied"]:
             os.sched_yield()  # until the burst is owed
         for rate in [slow, fast] * 50:
-            publish("a", rate, Share.of(rate), "enforce", "evict")
+            publish("a", [rate], [Share.of(rate)], "enforce", "evict")
             made = decisions(limiter)
             while decisions(limiter) < made + 1000:
                 os.sched_yield()  # until others have met that rate

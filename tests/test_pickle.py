@@ -32,8 +32,8 @@ def limiter(segment_name: str) -> Iterator[Limiter]:
 
 @pytest.fixture
 def fake(segment_name: str, clock: Clock) -> Iterator[Limiter]:
-    config = LimitConfig("shadow", Rate.parse("1/h"), mode="shadow")
-    off = LimitConfig("off", Rate.parse("1/h"), mode="off")
+    config = LimitConfig("shadow", Rate.parse_several("1/h"), mode="shadow")
+    off = LimitConfig("off", Rate.parse_several("1/h"), mode="off")
     with Limiter(segment_name, keys=100, clock=clock, a="3/h", shadow=config, off=off) as made:
         yield made
 
@@ -86,7 +86,7 @@ def test_where_it_is_not_open_it_is_opened_with_its_limits(limiter: Limiter) -> 
     limiter["b"].hit("x")
     limiter.close()  # the last user: the table goes
     received = pickle.loads(pickled)
-    assert (received.name, str(received.rate)) == ("b", "1/h")
+    assert (received.name, str(received.rates[0])) == ("b", "1/h")
     again = received.__reduce__()[1][0]
     assert again is not limiter
     assert again.config == limiter.config

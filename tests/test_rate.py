@@ -182,8 +182,6 @@ def test_canonical_spelling(text: str, canonical: str) -> None:
         ("0/s", "the count must be more than 0"),
         ("0.000/s", "the count must be more than 0"),
         ("10/0 minutes", "the period must be longer than 0"),
-        ("5/s; 100/day", "so write 2 limits, with '5/s' and '100/day'"),
-        ("5 per second, 100/day | 7/h", "write 3 limits, with '5 per second' and '100/day' and '7"),
         ("1,000/s", "write 1_000 for thousands and 0.5 for decimals"),
         ("0,5/s", "write 1_000 for thousands and 0.5 for decimals"),
         ("16000000001/s", "too fast"),
@@ -401,3 +399,35 @@ def test_what_is_shown_is_short_and_safe() -> None:
     for _ in range(10**5):
         nested = [nested]
     assert len(shown(nested)) < 250
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["5 per second; 100/day burst 200", "5/s,100/d burst 200", "5/s | 100 per day burst 200;"],
+)
+def test_several_rates_in_one_text(text: str) -> None:
+    several = Rate.parse_several(text)
+    assert several == (Rate.parse("5/s"), Rate.parse("100/d burst 200"))
+    assert Rate.parse_several("; ".join(map(str, several))) == several
+
+
+def test_one_rate_is_one_of_several() -> None:
+    assert Rate.parse_several("5/s") == (Rate.parse("5/s"),)
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("5/s; 100/day", "these are 2 rates; accepted: one"),
+        ("5/s; 5 per second", "5/s is there twice; accepted: each rate once"),
+        ("; ".join(f"{count}/s" for count in range(1, 10)), "there are 9 rates; accepted: 1 to 8"),
+    ],
+)
+def test_several_rates_that_are_refused(text: str, fault: str) -> None:
+    with pytest.raises(InvalidRate, match=fault):
+        Rate.parse(text)
+
+
+def test_the_fault_of_one_of_several_is_told() -> None:
+    with pytest.raises(InvalidRate, match=r"'0/day; 5/s': the count must be more than 0"):
+        Rate.parse_several("0/day; 5/s")

@@ -152,8 +152,10 @@ def test_what_is_not_accepted_is_named(segment_name: str, what: str) -> None:
 def test_a_running_limit_with_another_mode_is_logged(
     segment_name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    slow = shmlimit.LimitConfig("a", shmlimit.Rate.parse("1/s"), mode="off", when_full="allow")
-    strict = shmlimit.LimitConfig("a", shmlimit.Rate.parse("1/s"))
+    slow = shmlimit.LimitConfig(
+        "a", shmlimit.Rate.parse_several("1/s"), mode="off", when_full="allow"
+    )
+    strict = shmlimit.LimitConfig("a", shmlimit.Rate.parse_several("1/s"))
     with shmlimit.Limiter(segment_name, keys=100, a=slow) as limiter:
         with shmlimit.Limiter(segment_name, keys=100, a=slow):
             assert caplog.messages == []

@@ -292,7 +292,7 @@ def test_what_the_code_asks_for_counts_after_a_crash(
 ) -> None:
     left_by_a_crash(segment_name, forked)
     with shmlimit.Limiter(segment_name, keys=100, a="7/s") as limiter:
-        assert str(limiter["a"].rate) == "7/s"
+        assert str(limiter["a"].rates[0]) == "7/s"
 
 
 def test_a_second_name_left_by_a_killed_creator_hides_no_removal(

@@ -52,7 +52,7 @@ def test_a_refused_request_passes_after_retry_after(rate: str) -> None:
     clock = FakeClock()
     with limiters(clock) as make:
         limit = make(a=rate)["a"]
-        for _ in range(limit.rate.burst):
+        for _ in range(limit.rates[0].burst):
             assert limit.allow("x")
         for _ in range(20):
             refused = limit.hit("x")

@@ -53,7 +53,7 @@ with limiter as entered:
 limit = limiter["per_ip"]
 assert_type(limit, Limit)
 assert_type(limit.name, str)
-assert_type(limit.rate, Rate)
+assert_type(limit.rates, tuple[Rate, ...])
 assert_type(limit.mode, str)
 assert_type(limit.when_full, str)
 assert_type(limit.key, str | None)

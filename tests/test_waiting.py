@@ -95,7 +95,7 @@ def test_acquire_async_by_a_clock_that_sleeps(limit: shmlimit.Limit, clock: Slee
 
 @pytest.mark.parametrize("mode", ["shadow", "off"])
 def test_nothing_waits_unless_the_limit_is_enforced(segment_name: str, mode: str) -> None:
-    config = shmlimit.LimitConfig("a", shmlimit.Rate.parse("1/h"), mode=mode)
+    config = shmlimit.LimitConfig("a", shmlimit.Rate.parse_several("1/h"), mode=mode)
     with shmlimit.Limiter(segment_name, keys=100, a=config) as limiter:
         for _ in range(3):
             decision = limiter["a"].acquire("x", timeout=5)

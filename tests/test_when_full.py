@@ -23,7 +23,7 @@ Make = Callable[..., shmlimit.Limiter]
 
 
 def of(rate: str, when_full: str, mode: str = "enforce") -> LimitConfig:
-    return LimitConfig("unnamed", Rate.parse(rate), mode=mode, when_full=when_full)
+    return LimitConfig("unnamed", Rate.parse_several(rate), mode=mode, when_full=when_full)
 
 
 @pytest.fixture

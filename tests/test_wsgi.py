@@ -41,7 +41,7 @@ def limiter_of(segment_name: str, clock: Clock) -> Iterator[Open]:
 
 
 def by(name: str, rate: str, key: str | None = "ip", mode: str = "enforce") -> LimitConfig:
-    return LimitConfig(name, Rate.parse(rate), key, mode)
+    return LimitConfig(name, Rate.parse_several(rate), key, mode)
 
 
 def hello(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:

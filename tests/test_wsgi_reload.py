@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from shmlimit import Limiter
+from shmlimit import LimitConfig, Limiter, Rate
 from shmlimit.http.wsgi import RateLimitMiddleware
 from tests.conftest import Clock
 from tests.test_wsgi import Response, hello
@@ -80,3 +81,28 @@ def test_one_that_inherited_it_or_another_server_says_nothing(
         monkeypatch.setattr(limiter, "_opened_by_pid", 1)
     assert Response(RateLimitMiddleware(hello, limiter)).status == "200 OK"
     assert caplog.messages == []
+
+
+@pytest.mark.parametrize("others", [True, False])
+def test_a_worker_that_was_not_replaced_yet_applies_what_is_left(
+    file: Path, limiter: Limiter, clock: Clock, caplog: pytest.LogCaptureFixture, others: bool
+) -> None:
+    """At a reload it still has the configuration of before, which names what was removed."""
+    limits = {"a": "2/h", **({"b": "5/h"} if others else {})}
+    before: dict[str, Any] = {
+        name: LimitConfig(name, Rate.parse_several(rate), key="ip") for name, rate in limits.items()
+    }
+    with Limiter(limiter.name, keys=100, clock=clock, **before) as workers:
+        app = RateLimitMiddleware(hello, workers)
+        statuses = [Response(app).status[:3] for _ in range(3)]
+        assert statuses == ["200", "200", "429"]
+        file.write_text(file.read_text().replace("limits.a", "limits.c"))
+        limiter.reload()
+        caplog.clear()
+        statuses = [Response(app).status[:3] for _ in range(4)]
+        assert statuses == ["200", "200", "200", "429" if others else "200"]
+        assert caplog.messages == []
+        file.write_text(file.read_text().replace("limits.c", "limits.a"))
+        limiter.reload()
+        statuses = [Response(app).status[:3] for _ in range(3)]
+        assert "429" in statuses, "and what comes back is applied again"

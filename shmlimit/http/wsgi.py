@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from shmlimit._core import Decision, Limit
 from shmlimit.config import Config
-from shmlimit.errors import ConfigError
+from shmlimit.errors import ConfigError, LimitRemoved
 from shmlimit.http.keys import KeyFunction, key_function
 from shmlimit.limiter import Limiter
 
@@ -80,9 +80,15 @@ class RateLimitMiddleware:
             )
 
     def _decide(self, environ: WSGIEnvironment) -> tuple[Decision, ...]:
-        return self.limiter.hit_all(
-            [(limit.name, key_of(environ)) for limit, key_of in self._limits]
-        )
+        limits = self._limits
+        try:
+            return self.limiter.hit_all([(limit.name, key_of(environ)) for limit, key_of in limits])
+        except LimitRemoved:
+            # by a reload of the master, while this worker still has the configuration of before
+            limits = [each for each in limits if not each[0].removed]
+            if not limits:
+                return ()
+            return self.limiter.hit_all([(limit.name, key_of(environ)) for limit, key_of in limits])
 
     def _log_once(self, error: Exception) -> None:
         if type(error) not in self._failures:

@@ -37,7 +37,8 @@ static limit_numbers rig_numbers(uint64_t interval_ticks, uint64_t burst, uint32
                            .burst_cells = burst,
                            .rate_count = 1,
                            .rate_period_ns = 1,
-                           .when_full = when_full};
+                           .when_full = when_full,
+                           .algorithm = ALGORITHM_GCRA};
 }
 
 static uint64_t rig_random(uint64_t *x) { /* xorshift64, x != 0 */
