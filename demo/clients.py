@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 from typing import Self
 
-REQUEST = b"GET / HTTP/1.1\r\nHost: demo\r\nConnection: close\r\n\r\n"
+REQUEST = "GET {path} HTTP/1.1\r\nHost: demo\r\nConnection: close\r\n\r\n"
 NO_ANSWER = 0
 NS_PER_S = 1_000_000_000
 
@@ -22,13 +22,13 @@ class Answer:
     worker: int = 0  # the pid that the application answered with
 
 
-def ask(port: int) -> Answer:
+def ask(port: int, path: str = "/") -> Answer:
     """One request over a connection of its own."""
     sent_ns = time.monotonic_ns()
     answer = b""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
-            connection.sendall(REQUEST)
+            connection.sendall(REQUEST.format(path=path).encode())
             while received := connection.recv(4096):
                 answer += received
     except ConnectionError:

@@ -1,4 +1,4 @@
-"""A gunicorn server of its own on a free port, for as long as a `with` block runs."""
+"""Servers of their own on a free port, for as long as a `with` block runs."""
 
 from __future__ import annotations
 
@@ -7,39 +7,33 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+import sysconfig
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
 ROOT = Path(__file__).parent.parent
 
 
-class Server:
-    """gunicorn with those arguments, in `directory`, where its log is too.
-
-    Clients may connect at once: the socket listens already, and is gunicorn's from then on. Such a
-    server cannot be upgraded by USR2, since its successor would look for the same descriptor; one
-    that is `upgradable` makes its socket itself, in its own time.
-    """
+class ServerProcess:
+    """A server in `directory`, where its log is too, with its process group to itself."""
 
     def __init__(
         self,
         directory: Path,
-        *arguments: str,
+        log: str,
+        port: int,
+        command: Sequence[str],
         environment: Mapping[str, str] | None = None,
-        upgradable: bool = False,
+        descriptors: Collection[int] = (),
     ) -> None:
-        self.log = directory / "gunicorn.log"
-        listener = socket.create_server(("127.0.0.1", 0), backlog=512)
-        self.port: int = listener.getsockname()[1]
-        bind, descriptors = f"fd://{listener.fileno()}", [listener.fileno()]
-        if upgradable:
-            bind, descriptors = f"127.0.0.1:{self.port}", []
-            listener.close()
+        self.log = directory / log
+        self.port = port
+        self.command = command
         paths = [str(directory), str(ROOT), os.environ.get("PYTHONPATH", "")]
-        with self.log.open("ab") as log:
+        with self.log.open("ab") as file:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "gunicorn", "--bind", bind, *arguments],
+                command,
                 cwd=directory,
                 env={
                     **os.environ,
@@ -47,12 +41,11 @@ class Server:
                     "XDG_RUNTIME_DIR": str(directory),  # where gunicorn puts a control socket
                     **(environment or {}),
                 },
-                stdout=log,
-                stderr=log,
+                stdout=file,
+                stderr=file,
                 pass_fds=descriptors,
                 process_group=0,  # a Ctrl-C is ours to pass on
             )
-        listener.close()
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         """Ends the server by that signal; its exit status."""
@@ -69,3 +62,30 @@ class Server:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+class Server(ServerProcess):
+    """gunicorn with those arguments.
+
+    Clients may connect at once: the socket listens already, and is gunicorn's from then on. Such a
+    server cannot be upgraded by USR2, since its successor would look for the same descriptor; one
+    that is `upgradable` makes its socket itself, in its own time.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *arguments: str,
+        environment: Mapping[str, str] | None = None,
+        upgradable: bool = False,
+    ) -> None:
+        with socket.create_server(("127.0.0.1", 0), backlog=512) as listener:
+            port: int = listener.getsockname()[1]
+            bind, descriptors = f"fd://{listener.fileno()}", [listener.fileno()]
+            if upgradable:
+                bind, descriptors = f"127.0.0.1:{port}", []
+                listener.close()
+            # Its script: after USR2, `-m gunicorn` would find gunicorn's `http` before Python's.
+            script = os.path.join(sysconfig.get_path("scripts"), "gunicorn")
+            command = [sys.executable, script, "--bind", bind, *arguments]
+            super().__init__(directory, "gunicorn.log", port, command, environment, descriptors)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -79,3 +80,12 @@ def pid_in(file: Path) -> int:
     """The pid in a pid file, once it is there."""
     wait_until(lambda: file.exists() and file.read_text().strip())
     return int(file.read_text())
+
+
+def reload(master: int, log: Path, workers: int, told: str = "shmlimit: reloaded") -> None:
+    """A reload, to its end: the master has logged that, and has none but so many new workers."""
+    wait_until(lambda: len(workers_of(master)) == workers)
+    before, lines = workers_of(master), log.read_text().count(told)
+    os.kill(master, signal.SIGHUP)
+    wait_until(lambda: log.read_text().count(told) == lines + 1)
+    wait_until(lambda: len(workers_of(master)) == workers and not before & workers_of(master))

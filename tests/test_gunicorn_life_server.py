@@ -17,6 +17,7 @@ from tests.servers import (
     config_file,
     ended,
     pid_in,
+    reload,
     running,
     statuses,
     wait_until,
@@ -37,15 +38,6 @@ def segment(segment_name: str) -> Path:
 
 def hup(server: Server, workers: int, told: str = "shmlimit: reloaded") -> None:
     reload(server.process.pid, server.log, workers, told)
-
-
-def reload(master: int, log: Path, workers: int, told: str) -> None:
-    """A reload, to its end: the master has logged that, and has none but so many new workers."""
-    wait_until(lambda: len(workers_of(master)) == workers)
-    before, lines = workers_of(master), log.read_text().count(told)
-    os.kill(master, signal.SIGHUP)
-    wait_until(lambda: log.read_text().count(told) == lines + 1)
-    wait_until(lambda: len(workers_of(master)) == workers and not before & workers_of(master))
 
 
 # Reloads.
