@@ -65,7 +65,7 @@ class ServerProcess:
 
 
 class Server(ServerProcess):
-    """gunicorn with those arguments.
+    """gunicorn with those arguments, executed by the command that comes `before`, if one does.
 
     Clients may connect at once: the socket listens already, and is gunicorn's from then on. Such a
     server cannot be upgraded by USR2, since its successor would look for the same descriptor; one
@@ -78,6 +78,7 @@ class Server(ServerProcess):
         *arguments: str,
         environment: Mapping[str, str] | None = None,
         upgradable: bool = False,
+        before: Sequence[str] = (),
     ) -> None:
         with socket.create_server(("127.0.0.1", 0), backlog=512) as listener:
             port: int = listener.getsockname()[1]
@@ -87,5 +88,5 @@ class Server(ServerProcess):
                 listener.close()
             # Its script: after USR2, `-m gunicorn` would find gunicorn's `http` before Python's.
             script = os.path.join(sysconfig.get_path("scripts"), "gunicorn")
-            command = [sys.executable, script, "--bind", bind, *arguments]
+            command = [*before, sys.executable, script, "--bind", bind, *arguments]
             super().__init__(directory, "gunicorn.log", port, command, environment, descriptors)

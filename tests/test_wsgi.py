@@ -269,4 +269,5 @@ def test_without_a_limiter_the_configuration_file_is_used(
         assert app.limiter is again.limiter
         assert [Response(app).status, Response(again).status[:3]] == ["200 OK", "429"]
     finally:
+        assert app.limiter
         app.limiter.close()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from shmlimit._core import Decision, Limit
 from shmlimit.config import Config
-from shmlimit.errors import ConfigError, LimitRemoved
+from shmlimit.errors import ConfigError, LimitRemoved, SegmentError, TooManyLimits
 from shmlimit.http.keys import KeyFunction, key_function
 from shmlimit.limiter import Limiter
 
@@ -38,23 +38,22 @@ class RateLimitMiddleware:
 
     A reload of the limiter counts from the next request on.
 
-    Raises what Limiter.from_config raises, and ConfigError when no limit has a `key`.
+    When the limiter cannot be opened, that is logged, and the requests of this process pass. Raises
+    ConfigError for a configuration that is not accepted, and when no limit has a `key`.
     """
 
     def __init__(self, app: WSGIApplication, limiter: Limiter | None = None) -> None:
         self.app = app
         if not isinstance(limiter, Limiter | None):
             raise TypeError(f"limiter: accepted is a shmlimit.Limiter or None, not {limiter!r}")
-        self.limiter = Limiter.from_config() if limiter is None else limiter
-        self._limits = _limits_with_key(self.limiter)
-        self._config: Config | None = None  # what _limits were made from; None before any request
         self._failures: set[type[Exception]] = set()  # kinds that were logged
+        self.limiter = self._opened() if limiter is None else limiter
+        self._limits = _limits_with_key(self.limiter) if self.limiter else []
+        self._config: Config | None = None  # what _limits were made from; None before any request
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         try:
-            if self.limiter.config is not self._config:
-                self._follow()
-            decisions = self._decide(environ)
+            decisions = self._decide(environ, self.limiter) if self.limiter else ()
         except Exception as error:
             self._log_once(error)
             decisions = ()
@@ -63,12 +62,20 @@ class RateLimitMiddleware:
             return self.app(environ, start_response)
         return _refuse(decisions, environ, start_response)
 
-    def _follow(self) -> None:
+    def _opened(self) -> Limiter | None:
+        """A server must not fail to start its workers for want of a limiter."""
+        try:
+            return Limiter.from_config()
+        except (SegmentError, TooManyLimits) as error:
+            self._log_once(error)
+            return None
+
+    def _follow(self, limiter: Limiter) -> None:
         """Takes over what the limiter's configuration says: it changes at a reload."""
-        before, self._config = self._config, self.limiter.config
-        self._limits = _limits_with_key(self.limiter)
+        before, self._config = self._config, limiter.config
+        self._limits = _limits_with_key(limiter)
         gunicorn = os.environ.get("SERVER_SOFTWARE", "").startswith("gunicorn/")
-        if before is None and gunicorn and not self.limiter.inherited:
+        if before is None and gunicorn and not limiter.inherited:
             # without logging set up: stderr, which a daemon does not have
             told = log if log.hasHandlers() else logging.getLogger("gunicorn.error")
             told.warning(
@@ -76,19 +83,21 @@ class RateLimitMiddleware:
                 "whenever the last such worker has ended, and whichever starts last sets them. Let "
                 "the master open it: `gunicorn -c python:gunicorn_hooks`, or `from gunicorn_hooks "
                 "import *` in gunicorn.conf.py; a limiter of your own: make it with --preload",
-                self.limiter.path,
+                limiter.path,
             )
 
-    def _decide(self, environ: WSGIEnvironment) -> tuple[Decision, ...]:
+    def _decide(self, environ: WSGIEnvironment, limiter: Limiter) -> tuple[Decision, ...]:
+        if limiter.config is not self._config:
+            self._follow(limiter)
         limits = self._limits
         try:
-            return self.limiter.hit_all([(limit.name, key_of(environ)) for limit, key_of in limits])
+            return limiter.hit_all([(limit.name, key_of(environ)) for limit, key_of in limits])
         except LimitRemoved:
             # by a reload of the master, while this worker still has the configuration of before
             limits = [each for each in limits if not each[0].removed]
             if not limits:
                 return ()
-            return self.limiter.hit_all([(limit.name, key_of(environ)) for limit, key_of in limits])
+            return limiter.hit_all([(limit.name, key_of(environ)) for limit, key_of in limits])
 
     def _log_once(self, error: Exception) -> None:
         if type(error) not in self._failures:
