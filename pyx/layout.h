@@ -2,7 +2,7 @@
  *
  *   header      one page: identity, secret, directory of sections
  *   limit rows  one per rate: name and two buffers of numbers, published by a generation
- *   counters    one row per worker, then one shared row; in a row two cache lines per limit row
+ *   counters    one row per worker, then one shared row; each begins a cache line
  *   slots       two candidate lines of four slots for each key
  *
  * The directory has room for the sections still to come (lease records, host state, hot-key
@@ -103,7 +103,8 @@ typedef struct {
     limit_numbers buffer[2];
 } __attribute__((aligned(64))) limit_row;
 
-/* What one worker did under one limit. Written by its owner only, never reset. */
+/* What one worker did under one limit. Written by its owner only, never reset. A cache line holds
+ * counters of neighbouring limits too, but never those of two workers. */
 typedef struct {
     uint64_t allowed;       /* decisions */
     uint64_t denied;        /* decisions, the following included */
@@ -114,8 +115,7 @@ typedef struct {
     uint64_t full_denied;   /* denied because no slot could be had */
     uint64_t full_allowed;  /* admitted unrecorded because no slot could be had */
     uint64_t lost;          /* cells taken for requests that another rate or limit then refused */
-    uint64_t reserved[7];
-} __attribute__((aligned(64))) limit_counters;
+} limit_counters;
 
 /* owner = start time of the process << 22 | pid, 0 = never used. See counters.h. */
 typedef struct {
@@ -127,7 +127,6 @@ _Static_assert(sizeof(slot_line) == LINE_BYTES, "a slot line is a cache line");
 _Static_assert(sizeof(limit_numbers) == LINE_BYTES, "a buffer is a cache line");
 _Static_assert(offsetof(limit_row, buffer) % LINE_BYTES == 0, "a buffer begins a cache line");
 _Static_assert(sizeof(limit_row) == 3 * LINE_BYTES, "a limit row is three cache lines");
-_Static_assert(sizeof(limit_counters) == 2 * LINE_BYTES, "what is common lies in one cache line");
 _Static_assert(sizeof(segment_header) <= HEADER_BYTES, "the header fits its page");
 
 /* Where everything is: kept in process memory by all who attach. */
@@ -140,6 +139,7 @@ typedef struct {
 
 static const uint64_t COUNTER_ROW_BYTES =
     sizeof(counter_owner) + LIMIT_ROWS * sizeof(limit_counters);
+_Static_assert(LIMIT_ROWS * sizeof(limit_counters) % LINE_BYTES == 0, "a row begins a cache line");
 
 /* Computes the geometry; false when the numbers are out of range. */
 static inline bool geometry_of(uint64_t lines, uint64_t worker_rows, geometry *g) {

@@ -114,7 +114,7 @@ def test_a_small_shm_is_named_with_the_remedy_and_nothing_is_left() -> None:
 
 def test_a_little_too_much_is_refused_too() -> None:
     message, left = printed(FULL.format(keys=128_000))
-    assert "needs 4.2 MiB of /dev/shm, which has 4.0 MiB free" in message
+    assert "needs 4.1 MiB of /dev/shm, which has 4.0 MiB free" in message
     assert left == "[]"
 
 
