@@ -230,7 +230,9 @@ class Limiter:
     def _publish(self, limit: LimitConfig, source: Path | None, *, replace: bool) -> None:
         table = self._segment.table
         shares = tuple(Share.of(rate, hosts=1) for rate in limit.rates)
-        before = _numbers(table.limit(limit.name)) if limit.name in table.names() else None
+        before = rates_before = None
+        if limit.name in table.names():
+            before, rates_before = _numbers(table.limit(limit.name)), table.limit(limit.name).rates
         table.publish(
             limit.name, limit.rates, shares, limit.mode, limit.when_full, replace, limit.initial
         )
@@ -243,8 +245,10 @@ class Limiter:
             )  # fmt: skip
         elif before not in (None, runs):
             log.warning(
-                "limit %s of segment %s ran at %s and runs at %s now, in all processes, as %s says",
+                "limit %s of segment %s ran at %s and runs at %s now, in all processes, as %s "
+                "says%s",
                 limit.name, self._segment.path, before, runs, source,
+                _surplus(rates_before or (), running.rates),
             )  # fmt: skip
         running.key = limit.key
         self._limits[limit.name] = running
@@ -369,6 +373,14 @@ def _open_already(place: Path, *, or_inherited: bool) -> Limiter | None:
             return limiter
     of_parent = [each for each in of_files if each.inherited]
     return of_parent[0] if or_inherited and len(of_parent) == 1 else None
+
+
+def _surplus(before: tuple[Rate, ...], now: tuple[Rate, ...]) -> str:
+    """What a change of one rate lets pass beyond both, in words."""
+    if len(before) != 1 or len(now) != 1 or before == now:
+        return ""
+    cells = now[0].surplus_after(before[0])
+    return f"; debts are kept as time: who owes all of the old burst may take {cells} at once"
 
 
 def _numbers(limit: Limit | LimitConfig) -> str:

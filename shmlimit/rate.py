@@ -153,6 +153,13 @@ class Rate:
         """What one cell costs when one host has the whole rate, rounded up to a tick."""
         return -(-TICKS_PER_NS * self.period_ns // self.count)
 
+    def surplus_after(self, before: Rate) -> int:
+        """What a key that owes its whole burst under `before` may take at once when this rate takes
+        its place, in cells, rounded up: debts are kept as time, and that may be worth fewer cells.
+        """
+        speed = Fraction(self.count * before.period_ns, before.count * self.period_ns)
+        return max(0, math.ceil(self.burst - before.burst * speed))
+
     def __str__(self) -> str:
         """The canonical spelling: `Rate.parse(str(rate)) == rate`."""
         burst = "" if self.burst == self.count else f" burst {self.burst}"

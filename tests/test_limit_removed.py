@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from shmlimit import Limiter
-from shmlimit.errors import LimitNotFound, LimitRemoved
+from shmlimit import Limiter, Rate
+from shmlimit.errors import LimitNotFound, LimitRemoved, WrongLayout
+from shmlimit.share import Share
 from tests.processes import forked
+from tests.segment_file import SegmentFile
 
 Write = Callable[..., None]
 
@@ -105,3 +107,20 @@ def test_code_that_names_it_makes_it_anew(file: Path, write: Write) -> None:
         with Limiter(limiter.name, keys=1000, a="5/h") as code:
             assert code["a"].hit("x").remaining == 4
             assert limit.peek("x", 0).remaining == 4
+
+
+def test_another_algorithm_forgets_its_keys_and_is_refused_by_those_who_do_not_know_it(
+    segment_name: str,
+) -> None:
+    with Limiter(segment_name, keys=100, a="10/d") as limiter:
+        assert limiter["a"].hit("x").remaining == 9
+        with SegmentFile.of(limiter.path) as file:
+            file.set_number(0, "algorithm", 2)
+        told = r"by algorithm 2, which this version .* upgrade it"
+        with Limiter(segment_name, keys=100) as older, pytest.raises(WrongLayout, match=told):
+            older["a"].hit("x")
+        table, rates = limiter._segment.table, Rate.parse_several("10/d")
+        table.publish("a", rates, [Share.of(rates[0])], "enforce", "evict")
+        assert limiter["a"].hit("x").remaining == 9, "its words mean something else by now"
+        table.publish("a", rates, [Share.of(rates[0])], "shadow", "evict")
+        assert limiter["a"].hit("x").remaining == 8

@@ -130,6 +130,7 @@ def test_what_a_reload_changed_is_logged_with_both_numbers(
     (message,) = caplog.messages
     assert f"ran at {FAST}, enforce" in message
     assert f"runs at {SLOW}, enforce" in message
+    assert "debts are kept as time: who owes all of the old burst may take 375 at once" in message
 
 
 @pytest.mark.parametrize(

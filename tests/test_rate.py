@@ -431,3 +431,18 @@ def test_several_rates_that_are_refused(text: str, fault: str) -> None:
 def test_the_fault_of_one_of_several_is_told() -> None:
     with pytest.raises(InvalidRate, match=r"'0/day; 5/s': the count must be more than 0"):
         Rate.parse_several("0/day; 5/s")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "cells"),
+    [
+        ("100/s burst 500", "25/s burst 500", 375),
+        ("25/s burst 500", "100/s burst 500", 0),
+        ("100/s", "200/s", 0),
+        ("100/s", "10/s", 0),
+        ("7/s burst 10", "3/s burst 10", 6),  # 5.71 and rounded up
+        ("1/h", "1/h burst 10000", 9999),
+    ],
+)
+def test_what_a_change_of_rate_lets_pass(before: str, after: str, cells: int) -> None:
+    assert Rate.parse(after).surplus_after(Rate.parse(before)) == cells
