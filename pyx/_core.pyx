@@ -1,7 +1,7 @@
 # cython: auto_pickle=False
 """The compiled core: a table of buckets in shared memory, and the limits that decide on it.
 
-Reads top to bottom: clock and key -> Decision -> Table -> Limit. The protocol is in slots.h, the
+Reads top to bottom: clock and key -> Decision -> header -> Table -> Limit. The protocol is in slots.h, the
 algorithm in gcra.h, the layout in layout.h. Everything here runs with the GIL held: a decision
 takes less time than giving it up and taking it again.
 """
@@ -107,6 +107,7 @@ if counters_watch_forks() != 0:
 include "clocks.pxi"
 include "keys.pxi"
 include "decision.pxi"
+include "header.pxi"
 include "table.pxi"
 include "limit.pxi"
 include "waiting.pxi"
