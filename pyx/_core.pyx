@@ -1,9 +1,9 @@
 # cython: auto_pickle=False
 """The compiled core: a table of buckets in shared memory, and the limits that decide on it.
 
-Reads top to bottom: clock and key -> Decision -> header -> Table -> Limit. The protocol is in slots.h, the
-algorithm in gcra.h, the layout in layout.h. Everything here runs with the GIL held: a decision
-takes less time than giving it up and taking it again.
+Reads top to bottom: clock and key -> Decision -> header -> Table -> Limit. The protocol is in
+slots.h, the algorithm in gcra.h, the layout in layout.h. Everything here runs with the GIL held: a
+decision takes less time than giving it up and taking it again.
 """
 
 cimport cython

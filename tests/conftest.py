@@ -52,6 +52,12 @@ def segment_name() -> Iterator[str]:
     assert not leaked, f"left behind, and nobody uses them: {leaked}"
 
 
+@pytest.fixture
+def segment(segment_name: str) -> Path:
+    """The file of the segment of that name."""
+    return Path(f"{DIRECTORY}/shmlimit.{os.geteuid()}.{segment_name}")
+
+
 def _in_use(path: Path) -> bool:
     """Whether a process has that segment open, this one included."""
     try:

@@ -34,11 +34,6 @@ def file(segment_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     return config_file(tmp_path, segment_name, "20/d", monkeypatch)
 
 
-@pytest.fixture
-def segment(segment_name: str) -> Path:
-    return Path(f"/dev/shm/shmlimit.{os.geteuid()}.{segment_name}")
-
-
 def test_a_name_that_is_lost_under_the_server_costs_no_worker_its_table(
     file: Path, segment: Path
 ) -> None:

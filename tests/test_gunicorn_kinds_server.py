@@ -48,11 +48,6 @@ def file(segment_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     return config_file(tmp_path, segment_name, "20/h", monkeypatch)
 
 
-@pytest.fixture
-def segment(segment_name: str) -> Path:
-    return Path(f"/dev/shm/shmlimit.{os.geteuid()}.{segment_name}")
-
-
 def app_of(kind: str) -> str:
     return "demo.app:app" if kind in ("sync", "gthread", "gevent") else ASGI_APP
 

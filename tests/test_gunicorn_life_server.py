@@ -31,11 +31,6 @@ def file(segment_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     return config_file(tmp_path, segment_name, "10/h", monkeypatch)
 
 
-@pytest.fixture
-def segment(segment_name: str) -> Path:
-    return Path(f"/dev/shm/shmlimit.{os.geteuid()}.{segment_name}")
-
-
 def hup(server: Server, workers: int, told: str = "shmlimit: reloaded") -> None:
     reload(server.process.pid, server.log, workers, told)
 

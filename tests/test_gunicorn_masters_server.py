@@ -27,11 +27,6 @@ def file(segment_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     return config_file(tmp_path, segment_name, "10/h", monkeypatch)
 
 
-@pytest.fixture
-def segment(segment_name: str) -> Path:
-    return Path(f"/dev/shm/shmlimit.{os.geteuid()}.{segment_name}")
-
-
 def second_directory(file: Path, *lines: str) -> Path:
     """The same file for a second server, with those lines in [table]."""
     directory = file.with_name("second")

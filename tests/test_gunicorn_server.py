@@ -30,11 +30,6 @@ def file(segment_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     return config_file(tmp_path, segment_name, f"{RATE_PER_S}/s burst {BURST}", monkeypatch)
 
 
-@pytest.fixture
-def segment(segment_name: str) -> Path:
-    return Path(f"/dev/shm/shmlimit.{os.geteuid()}.{segment_name}")
-
-
 def assert_exact(clients: Clients, limiter: Limiter) -> None:
     """The bound, both ways, by the clients' count and by the table's."""
     admitted, lost, refused = map(clients.count, (200, NO_ANSWER, 429))

@@ -96,3 +96,23 @@ def test_a_rate_that_alternates_under_load_mints_nothing_beyond_the_first_change
         crowd.stop.set()
         admitted, took_ns = crowd.admitted()
         assert 500 + transient <= admitted <= 500 + transient + 100 * took_ns // NS_PER_S
+
+
+def test_several_rates_hold_together_over_all_processes(segment_name: str) -> None:
+    """What a process takes after another one took the last cell of the slow rate is lost, never too
+    much: cells lost are those that the fast rate gave for requests that the slow one refused."""
+    calls = 20_000 * SOAK
+    with shmlimit.Limiter(
+        segment_name, keys=100, a="20000/s burst 100; 5000/s burst 300"
+    ) as limiter:
+        allow = limiter["a"].allow
+        crowd = Crowd(lambda _: sum(1 for _ in range(calls) if allow("x")))
+        crowd.start.wait(PATIENCE_S)
+        admitted, took_ns = crowd.admitted()
+        assert 100 < admitted <= 300 + 5000 * took_ns // NS_PER_S
+        counts = limiter.counters()["a"]
+        assert (counts["allowed"], counts["cells"]) == (admitted, admitted)
+        assert counts["denied"] == PROCESSES * calls - admitted
+        assert admitted + counts["lost"] <= 100 + 20_000 * took_ns // NS_PER_S
+        print(f"{admitted} admitted, {counts['lost']} lost")
+        limiter.check()
