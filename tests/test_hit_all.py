@@ -135,6 +135,8 @@ def test_a_race_that_is_lost_refuses_and_may_leave_earlier_limits_charged(
     assert [d.allowed for d in decisions] == [True, False, True]
     assert decisions.deciding.name == "narrow"
     assert left(limiter, wide="x", slow="x") == [4, 1], "the first is charged, the last is not"
+    lost = {name: counts["lost"] for name, counts in limiter.counters().items()}
+    assert lost == {"wide": 1, "narrow": 0, "slow": 0, "shadow": 0}
 
 
 @pytest.mark.parametrize(
