@@ -30,6 +30,7 @@ import sys
 import time
 from collections.abc import Iterable
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gunicorn_hooks.composition import Composition, guarded
@@ -37,6 +38,7 @@ from gunicorn_hooks.server_log import ServerLog
 from shmlimit.config import ENVIRONMENT_VARIABLE, Config, LimitConfig
 from shmlimit.errors import ShmlimitError
 from shmlimit.limiter import Limiter
+from shmlimit.segment_usage import mapped_files, usage_of
 
 if TYPE_CHECKING:
     from gunicorn.arbiter import Arbiter
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
 __all__ = ["nworkers_changed", "on_exit", "on_reload", "on_starting"]
 
 KILLED_WORKERS_WAIT_S = 5.0
+DIRTY_WORKERS_WAIT_S = 5.0
 _limiter: Limiter | None = None  # the master's, inherited by the workers
 
 
@@ -83,6 +86,8 @@ def on_exit(server: Arbiter) -> None:
     if _limiter is not None:
         try:
             _wait_for(server.WORKERS)
+            if getattr(server.cfg, "dirty_apps", None) and not server.reexec_pid:
+                _wait_for_other_users(_limiter.path)
         finally:
             _limiter.close()
 
@@ -150,6 +155,17 @@ def _told(limit: LimitConfig) -> str:
     by = f"by {limit.key}" if limit.key else "only in code, it has no key"
     rates = "; ".join(map(str, limit.rates))
     return f"{limit.name} {rates} {by}" + ("" if limit.mode == "enforce" else f", {limit.mode}")
+
+
+def _wait_for_other_users(path: Path) -> None:
+    """Waits for the end of dirty workers. They are no children of the master, and close nothing
+    when they end, so that the table would be left behind."""
+    deadline_s = time.monotonic() + DIRTY_WORKERS_WAIT_S
+    while time.monotonic() < deadline_s:
+        usage = usage_of(str(path), mapped_files())
+        if usage is None or not set(usage.pids) - {os.getpid()}:
+            return
+        time.sleep(0.05)
 
 
 def _wait_for(pids: Iterable[int]) -> None:

@@ -142,7 +142,7 @@ def test_dirty_workers_share_the_table(file: Path, segment: Path) -> None:
         assert statuses(server.port, 10) == [200] * 9 + [429]
         assert server.stop() == 0
         assert "shmlimit: its hook" not in server.log.read_text()
-    wait_until(lambda: not segment.exists())
+    assert not segment.exists()
 
 
 GEVENT = """
