@@ -282,7 +282,7 @@ VALUES = st.recursive(
 @UNHURRIED
 @given(VALUES, VALUES, VALUES)
 def test_any_values_in_code_are_accepted_or_refused(one: object, two: object, six: object) -> None:
-    with pytest.raises(ConfigError, match=r"^(name|rate|key|mode|when_full): .*accepted"):
+    with pytest.raises(ConfigError, match=r"^(name|rates|key|mode|when_full): .*accepted"):
         LimitConfig(one, two, six, one, two)  # type: ignore[arg-type]
     try:
         TableConfig(one, two, six)  # type: ignore[arg-type]
