@@ -69,7 +69,7 @@ cdef class Limit:
         """The same of the first row. Raises LimitRemoved."""
         cdef uint64_t head = self.read_row(&self.view, n)
         if n.mode == MODE_REMOVED:
-            raise limit_removed(self.name)
+            raise LimitRemoved(self.name)
         return head
 
     cdef int refresh(self) except -1:
@@ -128,15 +128,25 @@ cdef class Limit:
         return fingerprint_of(&self.view, key)
 
     cdef inline uint64_t cells_of(self, object cost) except? 0:
-        return 1 if cost is _ONE else cost_cells(cost, self.burst_cells(), self.name)
+        return 1 if cost is _ONE else self.cells_of_other(cost)
 
-    cdef uint64_t burst_cells(self) noexcept:
-        """The most cells that can pass at once."""
-        cdef uint64_t least = self.view.numbers.burst_cells
+    cdef uint64_t cells_of_other(self, object cost) except? 0:
+        """The rate with the smallest burst says what could never be admitted."""
+        cdef const limit_numbers *least = &self.view.numbers
         cdef int i
         for i in range(self.rates_count - 1):
-            least = min(least, self.further[i].numbers.burst_cells)
-        return least
+            if self.further[i].numbers.burst_cells < least.burst_cells:
+                least = &self.further[i].numbers
+        try:
+            return cost_cells(cost, least.burst_cells, self.name)
+        except CostExceedsBurst:
+            if self.rates_count == 1:
+                raise
+            raise CostExceedsBurst(
+                f"limit {self.name!r}: cost {shown_int(cost)} is more than the burst of "
+                f"{least.burst_cells} of its rate {rate_of(least)}, so it can never be admitted; "
+                f"raise that burst or split the request"
+            ) from None
 
     cdef inline int answer(self, object key, object cost, bint peek, slots_outcome *out) except -1:
         """Line A: key, cost, clock, decision. 1 when the request passes, else 0."""
@@ -348,10 +358,13 @@ cdef class Limit:
     cdef const limit_view *rate_view(self, int i) noexcept:
         return &self.view if i == 0 else &self.further[i - 1]
 
-    def _count_lost(self, uint64_t cells):
-        """Accounts for cells taken for a request that another limit refused."""
-        self.ready()
-        counters_add(&self.view.counters.lost, cells, self.view.counters_shared)
+    def _count_lost(self, Decision decision not None, uint64_t cells):
+        """Accounts for what this limit's last decision took for a request that another limit then
+        refused: nothing when it was off, refused in shadow, or found no slot. Raises nothing when
+        the limit was removed since: it has the counters that the decision was counted by."""
+        if decision.allowed and not decision.shadow and decision.ahead_ticks != 0:
+            counters_add(&self.view.counters.lost, cells * self.rates_count,
+                         self.view.counters_shared)
 
     @property
     def rates(self):
@@ -372,7 +385,12 @@ cdef class Limit:
     def removed(self):
         """Whether the limit was removed from the configuration: then all else raises LimitRemoved.
         """
+        return self.is_removed()
+
+    cdef bint is_removed(self) except -1:
         cdef limit_numbers n
+        if limit_ready(&self.view):  # its copies are of a limit that is there
+            return False
         self.table.require_open()
         return row_read(self.view.row, &n) != 0 and n.mode == MODE_REMOVED
 

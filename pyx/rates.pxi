@@ -6,12 +6,17 @@ cdef struct rated:
     int count
 
 
-cdef int rated_key(Limit limit, object key, rated *r) except -1:
-    """The views, and the key's fingerprint under each."""
+cdef void rated_views(Limit limit, rated *r) noexcept:
     cdef int i
     r.count = limit.rates_count
     for i in range(r.count):
         r.views[i] = limit.rate_view(i)[0]
+
+
+cdef int rated_key(object key, rated *r) except -1:
+    """The key's fingerprint under each view."""
+    cdef int i
+    for i in range(r.count):
         r.fps[i] = fingerprint_of(&r.views[i], key)
     return 0
 
@@ -32,20 +37,24 @@ cdef Decision decide_rated(Limit limit, const rated *r, uint64_t cells, uint64_t
 
 cdef Decision decide_rates(Limit limit, object key, uint64_t cells, bint peek):
     cdef rated r
-    rated_key(limit, key, &r)
+    rated_views(limit, &r)
+    rated_key(key, &r)
     return decide_rated(limit, &r, cells, limit.table.now(), peek)
 
 
 cdef list decide_rates_many(Limit limit, batch, uint64_t cells):
-    """Keys are checked before anything is taken, and the clock is read once."""
+    """Keys are checked before anything is taken, and the clock is read once. An injected clock may
+    run other threads: the batch is decided by the keys and numbers that it began with."""
     cdef rated r
     cdef uint64_t now
-    for key in batch:
-        limit.fingerprint(key)
+    cdef list keys = list(batch)
+    rated_views(limit, &r)
+    for key in keys:
+        rated_key(key, &r)
     now = limit.table.now()
     decisions = []
-    for key in batch:
-        rated_key(limit, key, &r)
+    for key in keys:
+        rated_key(key, &r)
         decisions.append(decide_rated(limit, &r, cells, now, cells == 0))
     return decisions
 
@@ -54,33 +63,34 @@ cdef Decision reserve_rates(Limit limit, object key, uint64_t cells, uint64_t re
     """The wait is the longest of all; a refusal by one takes nothing from any."""
     cdef rated r, further
     cdef rates_outcome out
-    cdef const slots_outcome *decided
+    cdef slots_outcome *answer
     cdef const limit_numbers *n
     cdef Decision decision
     cdef bint passes
-    cdef uint64_t wait
+    cdef uint64_t wait, longest = 0
     cdef int i
-    rated_key(limit, key, &r)
+    rated_views(limit, &r)
+    rated_key(key, &r)
     further = r
     for i in range(r.count):
         further.views[i] = limit_reaching(&r.views[i], cells, reach)
     rates_decide(further.views, r.count, r.fps, cells, limit.table.now(), False, &out)
     passes = rates_record(r.views, &out, cells)
     raise_clock_error(limit.table.injected)
-    if passes:
-        out.deciding = rates_deciding(r.views, r.count, out.of)
-    decided = &out.of[out.deciding]
-    n = &r.views[out.deciding].numbers
-    decision = aside_decision_of(limit.name, n, decided, passes)
-    if not passes:
-        decision.retry_ticks += reach_of(decided, n, reach)
-        return decision
     for i in range(r.count):
-        if out.of[i].decided_by == BY_STEP:
-            n = &r.views[i].numbers
-            wait = gcra_wait(out.of[i].state, out.of[i].now, n.interval_ticks, n.tolerance_ticks,
-                             cells)
-            decision.wait_ticks = max(decision.wait_ticks, wait)
+        if not out.of[i].allowed:
+            out.of[i].retry_ticks += reach_of(&out.of[i], &r.views[i].numbers, reach)
+    out.deciding = rates_deciding(r.views, r.count, out.of)
+    for i in range(r.count if passes else 0):
+        answer, n = &out.of[i], &r.views[i].numbers
+        if answer.decided_by == BY_STEP:
+            wait = gcra_wait(answer.state, answer.now, n.interval_ticks, n.tolerance_ticks, cells)
+            if wait > longest:
+                longest = wait
+                out.deciding = i
+    decision = aside_decision_of(limit.name, &r.views[out.deciding].numbers, &out.of[out.deciding],
+                                 passes)
+    decision.wait_ticks = longest
     return decision
 
 
@@ -91,7 +101,8 @@ cdef uint64_t charge_rates(Limit limit, object key, uint64_t cells) except? 0:
     cdef limit_counters counted
     cdef uint64_t now, least = cells
     cdef int i
-    rated_key(limit, key, &r)
+    rated_views(limit, &r)
+    rated_key(key, &r)
     now = limit.table.now()
     memset(&counted, 0, sizeof(counted))
     for i in range(r.count):

@@ -149,22 +149,20 @@ cdef class Table:
         return 0
 
     def limit(self, str name):
-        """The limit of that name. Raises LimitNotFound, and LimitRemoved."""
-        cdef Limit limit
+        """The limit of that name. Raises LimitNotFound, LimitRemoved, and LimiterClosed."""
+        cdef Limit limit = self.limits.get(name)
         cdef int64_t row
-        limit = self.limits.get(name)
-        if limit is not None and not limit.removed:
-            return limit
-        row = self._row_of(name, 0)
-        if row < 0:
-            raise LimitNotFound(
-                f"segment {self.name} has no limit {name!r}; it has: "
-                f"{', '.join(self.names()) or 'none'}"
-            )
-        limit = Limit.__new__(Limit, self, row, name)
-        if limit.removed:
-            raise limit_removed(name)
-        self.limits[name] = limit
+        self.require_open()
+        if limit is None:
+            row = self._row_of(name, 0)
+            if row < 0:
+                raise LimitNotFound(
+                    f"segment {self.name} has no limit {name!r}; it has: "
+                    f"{', '.join(self.names()) or 'none'}"
+                )
+            limit = self.limits[name] = Limit.__new__(Limit, self, row, name)
+        if limit.is_removed():
+            raise LimitRemoved(name)
         return limit
 
     def names(self):
@@ -390,12 +388,6 @@ cdef bytes new_numbers(rate, share, str mode, str when_full):
     if not numbers_valid(&n):
         raise ValueError(f"{rate} cannot be expressed in 63 bits of ticks")
     return (<char *>&n)[:sizeof(n)]
-
-
-cdef limit_removed(str name):
-    return LimitRemoved(
-        f"limit {name!r} was removed from the configuration: put it back there, or do not use it"
-    )
 
 
 cdef _add_counts(dict counts, limit_counters *c):

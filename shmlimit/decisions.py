@@ -70,6 +70,7 @@ def hit_all(limiter: Limiter, requests: Iterable[Request]) -> Decisions:
 def _decide(buckets: list[Bucket]) -> list[Decision]:
     decisions = [limit.peek(key, cost) for limit, key, cost in buckets]
     takers: Sequence[int] = range(len(buckets))
+    refusing: list[int] = []
     if not all(decisions):
         # Those that would refuse are hit first, so that the refusal is counted while nothing has
         # been taken from the others.
@@ -79,20 +80,23 @@ def _decide(buckets: list[Bucket]) -> list[Decision]:
             limit, key, cost = buckets[i]
             decisions[i] = limit.hit(key, cost)
         if not all(decisions):
+            _count_lost(buckets, decisions, refusing)
             return decisions
-    for i in takers:
+    for place, i in enumerate(takers):
         limit, key, cost = buckets[i]
         decisions[i] = limit.hit(key, cost)
         if not decisions[i]:
-            for taken in takers[: takers.index(i)]:
-                _count_lost(decisions[taken], *buckets[taken])
+            _count_lost(buckets, decisions, [*refusing, *takers[:place]])
             break
     return decisions
 
 
-def _count_lost(decision: Decision, limit: Limit, _: Key, cost: int) -> None:
-    if cost and decision and not decision.shadow and limit.mode != "off":
-        limit._count_lost(cost)
+def _count_lost(buckets: list[Bucket], decisions: list[Decision], hit: list[int]) -> None:
+    """Of those that were hit, some may have taken: their answers changed since the look at them."""
+    for i in hit:
+        if decisions[i]:
+            limit, _, cost = buckets[i]
+            limit._count_lost(decisions[i], cost)
 
 
 def _bucket(limiter: Limiter, request: Request) -> Bucket:

@@ -54,7 +54,17 @@ class LimitNotFound(ShmlimitError, KeyError):
 
 
 class LimitRemoved(ShmlimitError):
-    """The limit was removed from the configuration while it was in use."""
+    """The limit was removed from the configuration while it was in use. `name` is the limit's."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+    def __str__(self) -> str:
+        return (
+            f"limit {self.name!r} was removed from the configuration: put it back there, or do not "
+            f"use it"
+        )
 
 
 class TooManyLimits(ShmlimitError):

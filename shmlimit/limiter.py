@@ -12,10 +12,18 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Self
 
-from shmlimit._core import CheckReport, Limit
+from shmlimit._core import CheckReport, Limit, Table
 from shmlimit.config import LIMITS_MAX, Config, LimitConfig, TableConfig
 from shmlimit.decisions import Decisions, Request, hit_all
-from shmlimit.errors import ConfigError, InvalidRate, LimiterClosed, TooManyLimits
+from shmlimit.errors import (
+    ConfigError,
+    InvalidRate,
+    LimiterClosed,
+    LimitNotFound,
+    LimitRemoved,
+    TooManyLimits,
+    WrongLayout,
+)
 from shmlimit.rate import Rate
 from shmlimit.segment import Clock
 from shmlimit.segment_creation import Role, SegmentSpec
@@ -144,7 +152,6 @@ class Limiter:
         )
         self._segment = create_or_attach(self._spec)
         self._segment.table.limiter = weakref.ref(self)
-        self._limits: dict[str, Limit] = {}
         try:
             # What a crash left has nobody else's limits to respect.
             replace = replace or self._segment.left_behind
@@ -185,14 +192,14 @@ class Limiter:
         for limit in config.limits:
             self._publish(limit, config.path, replace=True)
         named = {limit.name for limit in config.limits}
-        for before in self.config.limits:
-            if before.name not in named:
-                self._limits.pop(before.name, None)
-                if self._segment.table.remove(before.name):
-                    log.warning(
-                        "limit %s of segment %s was removed, in all processes, as %s says",
-                        before.name, self._segment.path, config.path,
-                    )  # fmt: skip
+        # What code has named is no file's to remove.
+        before = self.config.limits if self.config.path else ()
+        for limit in before:
+            if limit.name not in named and self._segment.table.remove(limit.name):
+                log.warning(
+                    "limit %s of segment %s was removed, in all processes, as %s says",
+                    limit.name, self._segment.path, config.path,
+                )  # fmt: skip
         # Last, and in one step: the middleware takes a new config as the sign to look again.
         self.config = Config(self.config.table, config.limits, config.path)
 
@@ -230,9 +237,7 @@ class Limiter:
     def _publish(self, limit: LimitConfig, source: Path | None, *, replace: bool) -> None:
         table = self._segment.table
         shares = tuple(Share.of(rate, hosts=1) for rate in limit.rates)
-        before = rates_before = None
-        if limit.name in table.names():
-            before, rates_before = _numbers(table.limit(limit.name)), table.limit(limit.name).rates
+        before, rates_before = _running(table, limit.name)
         table.publish(
             limit.name, limit.rates, shares, limit.mode, limit.when_full, replace, limit.initial
         )
@@ -248,10 +253,9 @@ class Limiter:
                 "limit %s of segment %s ran at %s and runs at %s now, in all processes, as %s "
                 "says%s",
                 limit.name, self._segment.path, before, runs, source,
-                _surplus(rates_before or (), running.rates),
+                _surplus(rates_before, running.rates),
             )  # fmt: skip
         running.key = limit.key
-        self._limits[limit.name] = running
 
     @property
     def inherited(self) -> bool:
@@ -271,13 +275,9 @@ class Limiter:
         return self._segment.header.segment_bytes
 
     def __getitem__(self, name: str) -> Limit:
-        """The limit of that name. Raises LimitNotFound, and LimitRemoved for one that a reload has
-        removed; where a process has it already, its calls raise that."""
-        try:
-            return self._limits[name]
-        except KeyError:
-            limit = self._limits[name] = self._segment.table.limit(name)
-            return limit
+        """The limit of that name. Raises LimitNotFound, and LimitRemoved for one that a reload, in
+        any process, has removed."""
+        return self._segment.table.limit(name)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._segment.table.names())
@@ -323,7 +323,6 @@ class Limiter:
         atexit.unregister(self.close)
         if _open_limiters.get(self.name) is self:
             del _open_limiters[self.name]
-        self._limits = {}
         self._segment.close()
 
     def __copy__(self) -> Self:
@@ -381,6 +380,17 @@ def _surplus(before: tuple[Rate, ...], now: tuple[Rate, ...]) -> str:
         return ""
     cells = now[0].surplus_after(before[0])
     return f"; debts are kept as time: who owes all of the old burst may take {cells} at once"
+
+
+def _running(table: Table, name: str) -> tuple[str | None, tuple[Rate, ...]]:
+    """What a limit runs at, as text and as rates; None when it does not run."""
+    try:
+        limit = table.limit(name)
+        return _numbers(limit), limit.rates
+    except (LimitNotFound, LimitRemoved):
+        return None, ()
+    except WrongLayout:  # publishing this version's puts an end to it
+        return "an algorithm that this version does not know", ()
 
 
 def _numbers(limit: Limit | LimitConfig) -> str:

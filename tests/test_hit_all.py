@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -137,6 +137,87 @@ def test_a_race_that_is_lost_refuses_and_may_leave_earlier_limits_charged(
     assert left(limiter, wide="x", slow="x") == [4, 1], "the first is charged, the last is not"
     lost = {name: counts["lost"] for name, counts in limiter.counters().items()}
     assert lost == {"wide": 1, "narrow": 0, "slow": 0, "shadow": 0}
+
+
+def counted_as_lost(limiter: Limiter) -> dict[str, int]:
+    return {name: counts["lost"] for name, counts in limiter.counters().items() if counts["lost"]}
+
+
+class Interrupted(Clock):
+    """Something happens at the reading of that number, counted from 1."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.at: dict[int, Callable[[], object]] = {}
+        self.readings = 0
+
+    def __call__(self) -> int:
+        self.readings += 1
+        self.at.pop(self.readings, lambda: None)()
+        return self.ns
+
+    def plan(self, reading: int, act: Callable[[], object]) -> None:
+        self.readings, self.at = 0, {reading: act}
+
+
+@pytest.fixture
+def interrupted() -> Interrupted:
+    return Interrupted()
+
+
+def test_what_a_limit_takes_whose_refusal_has_passed_meanwhile_is_lost_too(
+    segment_name: str, interrupted: Interrupted
+) -> None:
+    """Both refuse at the look at them; then one has refilled, and the other still refuses."""
+    with Limiter(segment_name, keys=100, clock=interrupted, a="1/s", b="1/h") as limiter:
+        limiter["a"].hit("x"), limiter["b"].hit("x")
+
+        def refill() -> None:
+            interrupted.ns += 2 * NS_PER_S
+
+        interrupted.plan(3, refill)  # two looks come first
+        decisions = limiter.hit_all([("a", "x"), ("b", "x")])
+        assert [d.allowed for d in decisions] == [True, False]
+        assert not interrupted.at, "it came between"
+        assert counted_as_lost(limiter) == {"a": 1}
+
+
+def test_every_rate_that_took_has_lost_its_cells(
+    segment_name: str, interrupted: Interrupted
+) -> None:
+    with (
+        Limiter(segment_name, keys=100, clock=interrupted, a="5/s; 9/h", b="2/h") as limiter,
+        Limiter(segment_name, keys=100, clock=lambda: interrupted.ns) as other,
+    ):
+        limiter["a"].hit("x"), limiter["b"].hit("x")  # all have a slot: one reading a decision
+        interrupted.plan(3, lambda: other["b"].hit("x"))
+        decisions = limiter.hit_all([("a", "x", 2), ("b", "x")])
+        assert [d.allowed for d in decisions] == [True, False]
+        assert counted_as_lost(limiter) == {"a": 4}, "two cells under each of two rates"
+
+
+@pytest.mark.parametrize(
+    ("mode", "when_full"), [("shadow", "evict"), ("off", "evict"), ("enforce", "allow")]
+)
+def test_a_limit_that_took_nothing_has_lost_nothing(
+    segment_name: str, interrupted: Interrupted, mode: str, when_full: str
+) -> None:
+    a = LimitConfig("a", Rate.parse_several("1/h"), mode=mode, when_full=when_full)
+    with (
+        Limiter(segment_name, keys=1, clock=interrupted, a=a, b="2/h") as limiter,
+        Limiter(segment_name, keys=1, clock=lambda: interrupted.ns) as other,
+    ):
+        limiter["b"].hit("x")
+        key = "x" if mode == "shadow" else "y"
+        limiter["a"].hit("x")  # in shadow it refuses from now on
+        for i in range(20 if when_full == "allow" else 0):  # the table is full
+            limiter["a"].hit(f"key {i}")
+        # after the looks at both; who is off reads no clock
+        interrupted.plan(2 if mode == "off" else 3, lambda: other["b"].hit("x"))
+        decisions = limiter.hit_all([("a", key), ("b", "x")])
+        assert [d.allowed for d in decisions] == [True, False]
+        assert not interrupted.at, "it came between"
+        assert counted_as_lost(limiter) == {}
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import pytest
 
 from shmlimit import Limiter, Rate
 from shmlimit.errors import LimitNotFound, LimitRemoved, WrongLayout
+from shmlimit.segment_facts import facts_of
+from shmlimit.segment_view import viewed
 from shmlimit.share import Share
 from tests.processes import forked
 from tests.segment_file import SegmentFile
@@ -124,3 +127,59 @@ def test_another_algorithm_forgets_its_keys_and_is_refused_by_those_who_do_not_k
         assert limiter["a"].hit("x").remaining == 9, "its words mean something else by now"
         table.publish("a", rates, [Share.of(rates[0])], "shadow", "evict")
         assert limiter["a"].hit("x").remaining == 8
+
+
+def test_a_first_reload_removes_nothing_that_code_made(file: Path, write: Write) -> None:
+    write(a="10/h")
+    name = Path(file.read_text().split('"')[1]).name
+    with Limiter(name, keys=1000, a="1/h", c="1/h") as limiter:
+        limiter.reload(file)
+        assert list(limiter) == ["a", "c"]
+        write(b="10/h")
+        limiter.reload()
+        assert list(limiter) == ["c", "b"], "the file had named a"
+
+
+def test_who_has_the_limit_already_no_longer_gets_it_by_its_name(file: Path, write: Write) -> None:
+    write(a="10/h", b="1/s")
+    with Limiter.from_config(file) as limiter, Limiter(limiter.name, keys=1000) as other:
+        limit = other["a"]
+        assert limit.hit("x")
+        write(b="1/s")
+        limiter.reload()
+        with pytest.raises(LimitRemoved) as removed:
+            other["a"]
+        assert removed.value.name == "a"
+        assert str(pickle.loads(pickle.dumps(removed.value))) == str(removed.value)
+        write(a="10/h", b="1/s")
+        limiter.reload()
+        assert other["a"] is limit
+
+
+def test_a_removed_limit_is_not_there_but_in_its_counters(file: Path, write: Write) -> None:
+    write(a="10/h; 20/d", b="1/s")
+    with Limiter.from_config(file) as limiter:
+        limiter["a"].hit("x")
+        write(b="1/s")
+        limiter.reload()
+        assert (list(limiter), len(limiter), "a" in limiter) == (["b"], 1, False)
+        assert limiter.counters()["a"]["allowed"] == 1
+        assert next(iter(limiter.worker_counters().values()))["a"]["allowed"] == 1
+        with viewed(limiter.name, os.geteuid()) as view:
+            facts = facts_of(view, None)
+        assert list(facts["limits"]) == ["b"]
+        assert facts["counters"]["a"]["allowed"] == 1
+
+
+def test_a_reload_puts_an_unknown_algorithm_right_and_says_so(
+    file: Path, write: Write, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(a="10/d")
+    with Limiter.from_config(file) as limiter:
+        limiter["a"].hit("x")
+        with SegmentFile.of(limiter.path) as segment:
+            segment.set_number(0, "algorithm", 2)
+        limiter.reload()
+        assert limiter["a"].hit("x").remaining == 9
+    (message,) = caplog.messages
+    assert "ran at an algorithm that this version does not know and runs at 10/d" in message

@@ -109,7 +109,7 @@ def test_batches_are_decided_in_order_and_checked_first(limiter: Limiter) -> Non
 
 def test_a_cost_above_the_smallest_burst_can_never_pass(limiter: Limiter) -> None:
     for call in (limiter["a"].hit, limiter["a"].peek, limiter["a"].reserve):
-        with pytest.raises(CostExceedsBurst, match="cost 3 is more than the burst of 2"):
+        with pytest.raises(CostExceedsBurst, match="more than the burst of 2 of its rate 2/s"):
             call("x", 3)
     assert limiter["a"].peek("x", 0).remaining == 2
 
@@ -124,6 +124,20 @@ def test_a_reservation_waits_for_the_slowest(limiter: Limiter, clock: Clock) -> 
     assert refused.retry_after == pytest.approx(36)
     assert limit.reserve("x", timeout=36).wait == pytest.approx(36), "which took nothing"
     assert counts(limiter) == {"allowed": 9, "cells": 9, "denied": 1}
+
+
+def test_a_reservation_is_answered_by_the_rate_that_waits_longest(
+    limiter: Limiter, clock: Clock
+) -> None:
+    limit = limiter["a"]
+    for _ in range(2):
+        limit.reserve("x")
+    assert limit.reserve("x").limit == 2, "half a second, the other waits for nothing"
+    for _ in range(3):
+        limit.reserve("x")
+    waiting = limit.reserve("x")
+    assert (waiting.limit, waiting.wait_ns) == (6, 12 * S), "both wait"
+    assert waiting.remaining == 0
 
 
 def test_a_charge_is_owed_under_all_rates(limiter: Limiter, clock: Clock) -> None:

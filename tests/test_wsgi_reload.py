@@ -52,6 +52,33 @@ def test_a_limit_that_was_removed_is_applied_no_more(file: Path, limiter: Limite
     assert limiter.counters()["a"]["allowed"] == 1
 
 
+@pytest.mark.parametrize("before", [0, 1], ids=["its first request", "a later one"])
+def test_a_worker_of_before_the_reload_serves_without_the_limit_and_without_a_word(
+    file: Path, limiter: Limiter, clock: Clock, caplog: pytest.LogCaptureFixture, before: int
+) -> None:
+    """It keeps its configuration until it is replaced: a limiter of its own, as in its process."""
+    file.write_text(file.read_text() + '[limits.b]\nrate = "3/h"\nkey = "ip"\n')
+    limiter.reload()
+    caplog.clear()
+    old = Limiter(
+        limiter.name, keys=100, clock=clock, a=limiter.config.limits[0], b=limiter.config.limits[1]
+    )
+    with old:
+        app = RateLimitMiddleware(hello, old)
+        statuses = [Response(app).status for _ in range(before)]
+        file.write_text(file.read_text().replace('[limits.a]\nrate = "2/h"\nkey = "ip"\n', ""))
+        limiter.reload()
+        caplog.clear()
+        late = RateLimitMiddleware(hello, old)  # as when its application is imported only now
+        statuses += [Response(each).status for each in (app, late, app, late)[: 4 - before]]
+        assert statuses == ["200 OK"] * 3 + ["429 Too Many Requests"], "b holds, a does not"
+        file.write_text(file.read_text().replace("limits.b", "limits.c"))
+        limiter.reload()
+        caplog.clear()
+        assert Response(app).status == "200 OK", "none is left"
+        assert caplog.messages == []
+
+
 def test_a_gunicorn_worker_that_opened_the_table_itself_says_so_once(
     limiter: Limiter, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from shmlimit._core import Decision, Limit
+from shmlimit._core import Decision
 from shmlimit.config import Config
 from shmlimit.errors import ConfigError, LimitRemoved, SegmentError, TooManyLimits
 from shmlimit.http.keys import KeyFunction, key_function
@@ -89,15 +89,14 @@ class RateLimitMiddleware:
     def _decide(self, environ: WSGIEnvironment, limiter: Limiter) -> tuple[Decision, ...]:
         if limiter.config is not self._config:
             self._follow(limiter)
-        limits = self._limits
-        try:
-            return limiter.hit_all([(limit.name, key_of(environ)) for limit, key_of in limits])
-        except LimitRemoved:
-            # by a reload of the master, while this worker still has the configuration of before
-            limits = [each for each in limits if not each[0].removed]
-            if not limits:
-                return ()
-            return limiter.hit_all([(limit.name, key_of(environ)) for limit, key_of in limits])
+        asked = [(name, key_of(environ)) for name, key_of in self._limits]
+        while asked:
+            try:
+                return limiter.hit_all(asked)
+            except LimitRemoved as removed:
+                # by a reload of the master, while this worker still has the configuration of before
+                asked = [request for request in asked if request[0] != removed.name]
+        return ()
 
     def _log_once(self, error: Exception) -> None:
         if type(error) not in self._failures:
@@ -108,9 +107,10 @@ class RateLimitMiddleware:
             )  # fmt: skip
 
 
-def _limits_with_key(limiter: Limiter) -> list[tuple[Limit, KeyFunction]]:
+def _limits_with_key(limiter: Limiter) -> list[tuple[str, KeyFunction]]:
+    """By name: a limit that was removed since may be among them."""
     config = limiter.config
-    keyed = [(limiter[limit.name], key_function(limit.key)) for limit in config.limits if limit.key]
+    keyed = [(limit.name, key_function(limit.key)) for limit in config.limits if limit.key]
     if not keyed:
         raise ConfigError(
             f"{config.path or f'limiter {limiter.name!r}'}: no limit has a key, so no request "
