@@ -58,6 +58,13 @@ class OracleLimit:
         """Whether `hit` would be allowed, and how much there is before it."""
         return self._step(key, t_ns, cost)[0]
 
+    def late_ticks(self, key: str | bytes, t_ns: int, cost: int) -> int:
+        """How much too early a request of `cost` cells comes; 0 when it fits."""
+        now = TICKS_PER_NS * t_ns
+        new = max(self.tat_ticks.get(key, 0), now) + cost * self.interval_ticks
+        # A cost above this host's share of the burst is admitted by a full bucket.
+        return max(new - now - max(self.tolerance_ticks, cost * self.interval_ticks), 0)
+
     def grant(self, key: str | bytes, t_ns: int, want: int) -> int:
         """Takes as many of `want` cells as fit at once; how many that was."""
         granted = min(want, self.peek(key, t_ns, cost=0).remaining)
@@ -80,12 +87,10 @@ class OracleLimit:
         """The verdict before anything is taken, and the new TAT if something is to be taken."""
         if cost > self.burst:
             return self._verdict(key, t_ns, late_ticks=None), None
-        now = TICKS_PER_NS * t_ns
-        new = max(self.tat_ticks.get(key, 0), now) + cost * self.interval_ticks
-        # A cost above this host's share of the burst is admitted by a full bucket.
-        late = new - now - max(self.tolerance_ticks, cost * self.interval_ticks)
-        takes = late <= 0 and cost > 0
-        return self._verdict(key, t_ns, late_ticks=max(late, 0)), new if takes else None
+        late = self.late_ticks(key, t_ns, cost)
+        new = max(self.tat_ticks.get(key, 0), TICKS_PER_NS * t_ns) + cost * self.interval_ticks
+        takes = late == 0 and cost > 0
+        return self._verdict(key, t_ns, late_ticks=late), new if takes else None
 
     def _verdict(self, key: str | bytes, t_ns: int, late_ticks: int | None) -> Verdict:
         ahead = max(self.tat_ticks.get(key, 0) - TICKS_PER_NS * t_ns, 0)

@@ -2,6 +2,8 @@
 
 On a large table the oracle alone says what has to come. On the smallest table all keys share the
 same eight slots: there it also says when no slot is free.
+
+A limit with several rates is an oracle for each of them: all are asked, and take when all allow.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from hypothesis.stateful import (
 )
 
 import shmlimit
-from shmlimit.errors import CostExceedsBurst
+from shmlimit.errors import CostExceedsBurst, LimitRemoved
 from shmlimit.rate import Rate
 from shmlimit.share import Share
 from tests.conftest import Clock
@@ -47,6 +49,7 @@ BURSTS = st.integers(1, 6)
 EXACT = [(1, SECOND), (10, SECOND), (60, 60 * SECOND), (2, 600 * SECOND)]
 ODD = [(3, SECOND), (7, 60 * SECOND), (999_983, SECOND), (13, 7)]
 
+Numbers = tuple[tuple[int, int], int]  # (count, period in ns), burst
 Answer = tuple[bool, int, int, int]  # allowed, remaining, retry after ns, reset after ns
 
 
@@ -56,11 +59,13 @@ def answer_of(decision: shmlimit.Decision) -> Answer:
 
 
 class LimiterMachine(RuleBasedStateMachine):
-    """Keys, costs, jumps in time, clears, resets and new numbers, on a table with room for all."""
+    """Keys, costs, jumps in time, clears, resets, new numbers of one rate or several, and limits
+    that are removed and come back, on a table with room for all."""
 
     segment_name = ""  # set by the test: hypothesis makes the machine
     table_keys = 10_000
     rates = [*EXACT, *ODD]  # noqa: RUF012
+    rates_most = 3
     when_full = "evict"
 
     def __init__(self) -> None:
@@ -70,13 +75,15 @@ class LimiterMachine(RuleBasedStateMachine):
             self.segment_name, keys=self.table_keys, workers=1, clock=self.clock, a="1/s", b="1/s"
         )
         self.epoch_ns = self.clock.ns - SECOND
-        self.oracles: dict[str, OracleLimit] = {}
+        self.limits = {name: self.limiter[name] for name in ("a", "b")}
+        self.oracles: dict[str, list[OracleLimit]] = {"a": [], "b": []}  # one a rate
+        self.removed: set[str] = set()
+        self.rows = Counter(a=1, b=1)  # the most rates that the limit ever had
         self.counts: dict[str, Counter[str]] = {"a": Counter(), "b": Counter()}
         self.full = False  # whether the answer expected last is that of a full set
         self.ghosts_ticks: list[int] = []  # states of slots that no key has any more
         for name in ("a", "b"):
-            self.oracles[name] = OracleLimit(1, SECOND, 1)
-            self.new_numbers(name, (1, SECOND), 1)
+            self.new_numbers(name, [((1, SECOND), 1)])
 
     @property
     def t_ns(self) -> int:
@@ -84,8 +91,12 @@ class LimiterMachine(RuleBasedStateMachine):
 
     def states_ticks(self) -> list[int]:
         """Of all slots that were ever taken and, as far as is known, not given away."""
-        keys = [tat for oracle in self.oracles.values() for tat in oracle.tat_ticks.values()]
-        return keys + self.ghosts_ticks
+        return [
+            tat
+            for oracles in self.oracles.values()
+            for oracle in oracles
+            for tat in oracle.tat_ticks.values()
+        ] + self.ghosts_ticks
 
     def live_ticks(self) -> list[int]:
         return [state for state in self.states_ticks() if state >= self.t_ns * TICKS_PER_NS]
@@ -93,9 +104,29 @@ class LimiterMachine(RuleBasedStateMachine):
     def expected(self, name: str, key: str | bytes, cost: int) -> Answer:
         """What a hit has to answer. Takes what it takes."""
         self.full = False
-        verdict = self.oracles[name].hit(key, self.t_ns, cost)
+        oracles = self.oracles[name]
+        lates = [oracle.late_ticks(key, self.t_ns, cost) for oracle in oracles]
+        if any(lates):  # the longest wait decides, and nothing is taken
+            verdict = oracles[lates.index(max(lates))].peek(key, self.t_ns, cost)
+        else:
+            verdicts = [oracle.hit(key, self.t_ns, cost) for oracle in oracles]
+            verdict = min(verdicts, key=lambda verdict: verdict.remaining)
         assert verdict.retry_after_ns is not None
         return verdict.allowed, verdict.remaining, verdict.retry_after_ns, verdict.reset_after_ns
+
+    def burst(self, name: str) -> int:
+        return min(oracle.burst for oracle in self.oracles[name])
+
+    def there(self, name: str) -> bool:
+        """Whether the limit can be asked. When it was removed all ways to it say so."""
+        if name in self.removed:
+            assert name not in self.limiter
+            for call in (lambda: self.limiter[name], lambda: self.limits[name].hit("x")):
+                with pytest.raises(LimitRemoved):
+                    call()
+            return False
+        assert self.limiter[name] is self.limits[name]
+        return True
 
     def count(self, name: str, answer: Answer, cost: int) -> None:
         if cost:
@@ -105,8 +136,10 @@ class LimiterMachine(RuleBasedStateMachine):
 
     @rule(name=LIMITS, key=KEYS, cost=COSTS, method=st.sampled_from(["hit", "allow"]))
     def hit(self, name: str, key: str | bytes, cost: int, method: str) -> None:
+        if not self.there(name):
+            return
         limit = self.limiter[name]
-        if cost > self.oracles[name].burst:
+        if cost > self.burst(name):
             self.refused(name, key, cost)
             return
         expected = self.expected(name, key, cost)
@@ -125,6 +158,8 @@ class LimiterMachine(RuleBasedStateMachine):
 
     @rule(name=LIMITS, keys=st.lists(KEYS, max_size=6))
     def hit_many(self, name: str, keys: list[str | bytes]) -> None:
+        if not self.there(name):
+            return
         expected = []
         for key in keys:
             expected.append(self.expected(name, key, 1))
@@ -133,18 +168,18 @@ class LimiterMachine(RuleBasedStateMachine):
 
     @rule(name=LIMITS, key=KEYS, cost=COSTS)
     def peek(self, name: str, key: str | bytes, cost: int) -> None:
-        oracle = self.oracles[name]
-        if cost > oracle.burst:
+        if not self.there(name) or cost > self.burst(name):
             return
-        before = dict(oracle.tat_ticks)
+        before = [dict(oracle.tat_ticks) for oracle in self.oracles[name]]
         expected = self.expected(name, key, cost)
-        oracle.tat_ticks = before
+        for oracle, tat_ticks in zip(self.oracles[name], before, strict=True):
+            oracle.tat_ticks = tat_ticks
         assert answer_of(self.limiter[name].peek(key, cost)) == expected
 
     @rule(part=st.sampled_from([0.01, 0.3, 1, 1, 2.5, 7]))
     def later(self, part: float) -> None:
         """By so many cells of limit a."""
-        self.clock.ns += int(part * self.oracles["a"].interval_ticks / TICKS_PER_NS)
+        self.clock.ns += int(part * self.oracles["a"][0].interval_ticks / TICKS_PER_NS)
 
     @rule(margin_ns=st.sampled_from([-1, 0, 1]), which=st.integers(0, 30))
     def to_a_death(self, margin_ns: int, which: int) -> None:
@@ -165,46 +200,79 @@ class LimiterMachine(RuleBasedStateMachine):
 
     @rule(name=LIMITS, key=KEYS)
     def clear(self, name: str, key: str | bytes) -> None:
-        answer = self.limiter[name].clear(key)
         ghosts = len([g for g in self.ghosts_ticks if g >= self.t_ns * TICKS_PER_NS])
-        assert answer == "cleared" or ghosts >= SLOTS - 3, "the clears of one key filled its set"
+        crowded = ghosts >= SLOTS - 3
+        if not self.there(name) or (crowded and len(self.oracles[name]) > 1):
+            return  # when only some of the rates forget, the answer does not tell which
+        answer = self.limiter[name].clear(key)
+        assert answer == "cleared" or crowded, "the clears of one key filled its set"
         if answer == "cleared":
             self.forget(name, key)
 
     def forget(self, name: str, key: str | bytes) -> None:
-        tat = self.oracles[name].tat_ticks.pop(key, None)
-        if tat is not None:
-            self.ghosts_ticks.append(tat + 1)  # abandoning raises the slot's word
+        for oracle in self.oracles[name]:
+            tat = oracle.tat_ticks.pop(key, None)
+            if tat is not None:
+                self.ghosts_ticks.append(tat + 1)  # abandoning raises the slot's word
+
+    def forget_all(self, oracles: list[OracleLimit]) -> None:
+        for oracle in oracles:
+            self.ghosts_ticks += oracle.tat_ticks.values()
+            oracle.reset()
 
     @rule(name=LIMITS)
     def reset(self, name: str) -> None:
+        if not self.there(name):
+            return
         live = self.live_ticks()
         told = self.limiter[name].reset()
-        self.ghosts_ticks += self.oracles[name].tat_ticks.values()
-        self.oracles[name].reset()
+        self.forget_all(self.oracles[name])
         assert told.occupied_slots == len(live)
         ahead_ticks = max(live, default=self.t_ns * TICKS_PER_NS) - self.t_ns * TICKS_PER_NS
         assert told.dead_after_ns == -(-ahead_ticks // TICKS_PER_NS)
 
-    @rule(name=LIMITS, data=st.data(), burst=BURSTS)
-    def other_rate(self, name: str, data: st.DataObject, burst: int) -> None:
-        self.new_numbers(name, data.draw(st.sampled_from(self.rates)), burst)
+    @rule(name=LIMITS, data=st.data())
+    def other_rates(self, name: str, data: st.DataObject) -> None:
+        """A limit that was removed comes back."""
+        numbers = st.tuples(st.sampled_from(self.rates), BURSTS)
+        self.new_numbers(
+            name, data.draw(st.lists(numbers, min_size=1, max_size=self.rates_most, unique=True))
+        )
 
-    def new_numbers(self, name: str, numbers: tuple[int, int], burst: int) -> None:
-        rate = Rate(*numbers, burst)
-        oracle = self.oracles[name]
-        oracle.count, oracle.period_ns, oracle.burst = rate.count, rate.period_ns, rate.burst
-        oracle.share(1)
-        table = self.limiter._segment.table
-        table.publish(name, [rate], [Share.of(rate)], "enforce", self.when_full)
-        assert self.limiter[name].rates == (rate,)
+    def new_numbers(self, name: str, numbers: list[Numbers]) -> None:
+        """Each place keeps its buckets; places that are added begin afresh."""
+        oracles = self.oracles[name]
+        self.forget_all(oracles[len(numbers) :])
+        del oracles[len(numbers) :]
+        for place, ((count, period_ns), burst) in enumerate(numbers):
+            if place == len(oracles):
+                oracles.append(OracleLimit(count, period_ns, burst))
+            oracle = oracles[place]
+            oracle.count, oracle.period_ns, oracle.burst = count, period_ns, burst
+            oracle.share(1)
+        self.removed.discard(name)
+        self.rows[name] = max(self.rows[name], len(numbers))
+        self.publish(name, hosts=1)
+        assert self.limiter[name].rates == tuple(Rate(*rate, burst) for rate, burst in numbers)
+
+    def publish(self, name: str, hosts: int) -> None:
+        rates = [Rate(each.count, each.period_ns, each.burst) for each in self.oracles[name]]
+        shares = [Share.of(rate, hosts) for rate in rates]
+        self.limiter._segment.table.publish(name, rates, shares, "enforce", self.when_full)
+
+    @rule(name=LIMITS)
+    def remove(self, name: str) -> None:
+        assert self.limiter._segment.table.remove(name) is (name not in self.removed)
+        self.removed.add(name)
+        self.forget_all(self.oracles[name])
 
     @invariant()
     def the_table_is_sound(self) -> None:
         told = self.limiter.check()
         assert told.live == len(self.live_ticks())
         assert told.uncommitted == 0
-        assert told.limits == 2
+        assert told.limits == self.rows.total()
+        assert list(self.limiter) == [name for name in ("a", "b") if name not in self.removed]
 
     @invariant()
     def the_counters_are_exact(self) -> None:
@@ -220,29 +288,30 @@ class LimiterMachine(RuleBasedStateMachine):
 class OwingMachine(LimiterMachine):
     """Keys that owe, keys that wait, and hosts that come and go besides."""
 
-    def base_ticks(self, name: str, key: str | bytes) -> int:
-        return max(self.oracles[name].tat_ticks.get(key, 0), self.t_ns * TICKS_PER_NS)
+    def base_ticks(self, oracle: OracleLimit, key: str | bytes) -> int:
+        return max(oracle.tat_ticks.get(key, 0), self.t_ns * TICKS_PER_NS)
 
     @rule(name=LIMITS, key=KEYS, extra=st.sampled_from([0, 1, 2, 7, 30, 10**9, 10**30]))
     def charge(self, name: str, key: str | bytes, extra: int) -> None:
-        oracle = self.oracles[name]
-        furthest = self.t_ns * TICKS_PER_NS + 11 * oracle.tolerance_ticks
-        base = self.base_ticks(name, key)
-        taken = max(min(extra, (furthest - base) // oracle.interval_ticks), 0)
-        assert self.limiter[name].charge(key, extra) == taken
-        if taken:
-            oracle.tat_ticks[key] = base + taken * oracle.interval_ticks
-            self.counts[name]["cells"] += taken
+        """Each rate takes what it can, and the least of it is told."""
+        if not self.there(name):
+            return
+        least = extra
+        for oracle in self.oracles[name]:
+            furthest = self.t_ns * TICKS_PER_NS + 11 * oracle.tolerance_ticks
+            base = self.base_ticks(oracle, key)
+            taken = max(min(extra, (furthest - base) // oracle.interval_ticks), 0)
+            least = min(least, taken)
+            if taken:
+                oracle.tat_ticks[key] = base + taken * oracle.interval_ticks
+        assert self.limiter[name].charge(key, extra) == least
+        self.counts[name]["cells"] += least
 
     @rule(name=LIMITS, key=KEYS, cost=COSTS, timeout_ms=st.sampled_from([0, 1, 90, 1000, 10**7]))
     def reserve(self, name: str, key: str | bytes, cost: int, timeout_ms: int) -> None:
-        oracle = self.oracles[name]
-        if cost == 0 or cost > oracle.burst:
+        if not self.there(name) or cost == 0 or cost > self.burst(name):
             return
-        now, base = self.t_ns * TICKS_PER_NS, self.base_ticks(name, key)
-        reached = base + cost * oracle.interval_ticks
-        fits = now + max(oracle.tolerance_ticks, cost * oracle.interval_ticks)
-        late = max(reached - fits, 0)
+        late = max(oracle.late_ticks(key, self.t_ns, cost) for oracle in self.oracles[name])
         decision = self.limiter[name].reserve(key, cost, timeout_ms / 1000)
         allowed = late <= timeout_ms * 10**6 * TICKS_PER_NS
         assert decision.allowed is allowed
@@ -252,18 +321,19 @@ class OwingMachine(LimiterMachine):
         )
         self.counts[name]["allowed" if allowed else "denied"] += 1
         if allowed:
-            oracle.tat_ticks[key] = reached
+            for oracle in self.oracles[name]:
+                reached = self.base_ticks(oracle, key) + cost * oracle.interval_ticks
+                oracle.tat_ticks[key] = reached
             self.counts[name]["cells"] += cost
 
     @rule(name=LIMITS, hosts=st.integers(1, 9))
     def other_hosts(self, name: str, hosts: int) -> None:
         """As when hosts join and leave. Debts stay the same in time."""
-        oracle = self.oracles[name]
-        oracle.share(hosts)
-        rate = Rate(oracle.count, oracle.period_ns, oracle.burst)
-        self.limiter._segment.table.publish(
-            name, [rate], [Share.of(rate, hosts)], "enforce", self.when_full
-        )
+        if not self.there(name):
+            return
+        for oracle in self.oracles[name]:
+            oracle.share(hosts)
+        self.publish(name, hosts)
 
 
 class SmallestTable(LimiterMachine):
@@ -272,11 +342,12 @@ class SmallestTable(LimiterMachine):
 
     table_keys = 4
     rates = EXACT
+    rates_most = 1
 
     def expected(self, name: str, key: str | bytes, cost: int) -> Answer:
         now = self.t_ns * TICKS_PER_NS
         live = self.live_ticks()
-        oracle = self.oracles[name]
+        (oracle,) = self.oracles[name]
         if oracle.tat_ticks.get(key, -1) >= now or len(live) < SLOTS:
             return super().expected(name, key, cost)
         self.full = True
@@ -286,8 +357,10 @@ class SmallestTable(LimiterMachine):
 
     @rule(name=LIMITS, key=KEYS)
     def clear(self, name: str, key: str | bytes) -> None:
+        if not self.there(name):
+            return
         now = self.t_ns * TICKS_PER_NS
-        tat = self.oracles[name].tat_ticks.get(key, -1)
+        tat = self.oracles[name][0].tat_ticks.get(key, -1)
         free = SLOTS - len(self.live_ticks())
         answer = self.limiter[name].clear(key)
         if tat >= now and free < 2:
