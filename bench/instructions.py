@@ -34,7 +34,6 @@ from pathlib import Path
 from bench import report
 from shmlimit import _core
 from shmlimit.rate import Rate
-from shmlimit.share import Share
 
 ROOT = Path(__file__).parent.parent
 RECORD = ROOT / "tests" / "instructions" / "counts.json"
@@ -147,7 +146,7 @@ def _hot_limit() -> _core.Limit:
     memory = mmap.mmap(-1, size_bytes)
     _core.format_segment(memory, header, secret=bytes(range(16)))
     table = _core.Table(memory, "instructions", nullcontext, pid_ns_inode=1)
-    table.publish("hot", [RATE], [Share.of(RATE)], "enforce", "evict")
+    table.publish("hot", [RATE])
     limit = table.limit("hot")
     limit.hit_many([HOT_KEY])  # its Decision, freed at once, is the one that each hit uses again
     return limit

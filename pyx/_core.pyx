@@ -36,6 +36,7 @@ from shmlimit.errors import (
 from shmlimit.limited import limited
 from shmlimit.process import process_lives, process_start_ticks
 from shmlimit.rate import Rate
+from shmlimit.share import Share
 
 cdef extern from "slots.h" nogil:
     cleared slots_clear(const slot_table *table, uint64_t fp, uint64_t now)
@@ -109,6 +110,8 @@ include "keys.pxi"
 include "decision.pxi"
 include "header.pxi"
 include "table.pxi"
+include "publication.pxi"
+include "hosts.pxi"
 include "limit.pxi"
 include "waiting.pxi"
 include "rates.pxi"

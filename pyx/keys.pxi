@@ -120,3 +120,24 @@ cdef inline void prefetch_object(PyObject *key) noexcept:
     """Asks for a key's header and its first bytes, which may begin in the next cache line."""
     prefetch_line(key)
     prefetch_line(<const char *>key + 64)
+
+
+cdef inline uint64_t fingerprint_of(const limit_view *v, object key) except? 0:
+    if PyUnicode_CheckExact(key) and PyUnicode_IS_COMPACT_ASCII(key):
+        return limit_fingerprint(v, <const uint8_t *>PyUnicode_DATA(key),
+                                 PyUnicode_GET_LENGTH(key))
+    return other_fingerprint_of(v, key)
+
+
+cdef uint64_t other_fingerprint_of(const limit_view *v, object key) except? 0:
+    cdef Py_ssize_t size = 0
+    cdef uint64_t fp
+    cdef const uint8_t *data
+    cdef uint8_t *joined
+    if not PyTuple_Check(key):
+        data = key_bytes(key, &size)
+        return limit_fingerprint(v, data, size)
+    joined = joined_bytes(<tuple>key, &size)  # or a subclass: its items all the same
+    fp = limit_fingerprint_joined(v, joined, size)
+    PyMem_Free(joined)
+    return fp

@@ -2,11 +2,12 @@
  *
  *   header      one page: identity, secret, directory of sections
  *   limit rows  one per rate: name and two buffers of numbers, published by a generation
+ *   hosts       how many hosts share the limits, who says so and since when
  *   counters    one row per worker, then one shared row; each begins a cache line
  *   slots       two candidate lines of four slots for each key
  *
- * The directory has room for the sections still to come (lease records, host state, hot-key
- * sketch, demand array). A process computes the geometry once, at attach, checks it against the
+ * The directory has room for the sections still to come (lease records, hot-key sketch, demand
+ * array). A process computes the geometry once, at attach, checks it against the
  * directory and the real size, and keeps it in its own memory: nothing that is read from the
  * segment later serves as a bound or as an index.
  */
@@ -21,7 +22,7 @@
 #include "atomics.h"
 
 #define LAYOUT_MAGIC 0x54494d494c4d4853u /* "SHMLIMIT" in memory */
-#define LAYOUT_VERSION 2u
+#define LAYOUT_VERSION 3u
 #define HEADER_BYTES 4096u
 #define LINE_BYTES 64u
 #define SLOTS_PER_LINE 4u
@@ -31,10 +32,16 @@
 #define LIMIT_NAME_BYTES 52u /* with its terminating zero */
 #define RATES_MAX 8u         /* of one limit */
 #define WORKER_ROWS_MAX 4096u
+#define HOSTS_MAX 1000000u /* a count above this is no count of hosts but a mistake */
 #define LINES_MIN 2u
 #define LINES_MAX (1u << 31) /* 8.6 G slots: lines are picked by 32 bits of the fingerprint */
 
-enum section_kind { SECTION_LIMITS = 1, SECTION_COUNTERS = 2, SECTION_SLOTS = 3 };
+enum section_kind {
+    SECTION_LIMITS = 1,
+    SECTION_COUNTERS = 2,
+    SECTION_SLOTS = 3,
+    SECTION_HOSTS = 4
+};
 
 typedef struct {
     uint32_t kind; /* enum section_kind, 0 = unused entry */
@@ -77,6 +84,10 @@ typedef struct {
 enum limit_mode { MODE_ENFORCE = 0, MODE_SHADOW = 1, MODE_OFF = 2, MODE_REMOVED = 3 };
 enum full_policy { FULL_EVICT = 0, FULL_DENY = 1, FULL_ALLOW = 2 };
 enum algorithm { ALGORITHM_GCRA = 1 }; /* what the states of its keys mean */
+enum limit_flag {
+    LIMIT_OF_HOST = 1, /* each host has the whole rate: the count of hosts does not divide it */
+    LIMIT_BY_HAND = 2  /* set by an operator: stands until the configuration is loaded again */
+};
 
 /* One consistent set of a rate's numbers. Ticks are sixteenths of a nanosecond. */
 typedef struct {
@@ -88,11 +99,12 @@ typedef struct {
     uint64_t salt;            /* sets this limit's keys apart; a new one forgets them all */
     uint16_t mode;            /* enum limit_mode */
     uint16_t when_full;       /* enum full_policy */
-    uint32_t algorithm;       /* enum algorithm */
+    uint16_t algorithm;       /* enum algorithm */
+    uint16_t flags;           /* enum limit_flag */
     uint64_t floor_ticks;     /* no bucket's state is earlier: empty at first, 0 = full at first */
 } limit_numbers; /* aligned by the row it lies in; copies lie anywhere */
 
-/* head = generation << 1 | index of the valid buffer; 0 = row never used. See rows.h.
+/* head = generation << 1 | index of the valid buffer; 0 = row never used. See buffers.h.
  *
  * A limit has a row for each of its rates, with the same name. The first one is its own: it has the
  * counters, and its head changes whenever one of the others comes, so that readers look again. */
@@ -102,6 +114,39 @@ typedef struct {
     uint32_t rate_index; /* 0 .. RATES_MAX - 1 */
     limit_numbers buffer[2];
 } __attribute__((aligned(64))) limit_row;
+
+/* How many hosts share the limits, as one consistent set. Texts are UTF-8 with terminating zeros;
+ * times are ticks, 0 = never. */
+#define HOSTS_TEXT_BYTES 320u
+
+enum hosts_origin {
+    HOSTS_ASSUMED = 0, /* nothing was read yet: what the configuration says for that case */
+    HOSTS_READ = 1     /* the source has answered: the count follows it, or stands */
+};
+
+typedef struct {
+    uint64_t count;               /* as the agent has it; shares are of this, unless pinned */
+    uint64_t pinned;              /* an operator's: shares are of this one; 0 = none */
+    uint64_t origin;              /* enum hosts_origin, of `count` */
+    uint64_t read_count;          /* what the last good reading said */
+    uint64_t read_ticks;          /* when that was */
+    uint64_t changed_ticks;       /* when the shares last changed */
+    uint64_t failing_since_ticks; /* the first failure since; 0 = the last reading was good */
+    uint64_t reserved;
+    char source[HOSTS_TEXT_BYTES];
+    char failure[HOSTS_TEXT_BYTES]; /* of the last reading, or empty */
+    char refusal[HOSTS_TEXT_BYTES]; /* why the configuration's last change does not count, or empty */
+} hosts_numbers;
+
+/* head as in a limit row. The rest are words of their own. */
+typedef struct {
+    uint64_t head;
+    uint64_t agent;           /* as in counter_owner: the agent that works, or the last that did */
+    uint64_t heartbeat_ticks; /* its last sign of life */
+    uint64_t reloads;         /* how often the configuration was loaded again */
+    uint64_t reserved[4];
+    hosts_numbers buffer[2];
+} __attribute__((aligned(64))) hosts_state;
 
 /* What one worker did under one limit. Written by its owner only, never reset. A cache line holds
  * counters of neighbouring limits too, but never those of two workers. */
@@ -127,13 +172,14 @@ _Static_assert(sizeof(slot_line) == LINE_BYTES, "a slot line is a cache line");
 _Static_assert(sizeof(limit_numbers) == LINE_BYTES, "a buffer is a cache line");
 _Static_assert(offsetof(limit_row, buffer) % LINE_BYTES == 0, "a buffer begins a cache line");
 _Static_assert(sizeof(limit_row) == 3 * LINE_BYTES, "a limit row is three cache lines");
+_Static_assert(sizeof(hosts_numbers) % LINE_BYTES == 0, "a buffer begins a cache line");
 _Static_assert(sizeof(segment_header) <= HEADER_BYTES, "the header fits its page");
 
 /* Where everything is: kept in process memory by all who attach. */
 typedef struct {
     uint64_t lines;
     uint64_t worker_rows;
-    uint64_t limits_offset, counters_offset, slots_offset; /* bytes */
+    uint64_t limits_offset, hosts_offset, counters_offset, slots_offset; /* bytes */
     uint64_t segment_bytes;
 } geometry;
 
@@ -148,15 +194,17 @@ static inline bool geometry_of(uint64_t lines, uint64_t worker_rows, geometry *g
     g->lines = lines;
     g->worker_rows = worker_rows;
     g->limits_offset = HEADER_BYTES;
-    g->counters_offset = g->limits_offset + LIMIT_ROWS * sizeof(limit_row);
+    g->hosts_offset = g->limits_offset + LIMIT_ROWS * sizeof(limit_row);
+    g->counters_offset = g->hosts_offset + sizeof(hosts_state);
     g->slots_offset = g->counters_offset + (worker_rows + 1) * COUNTER_ROW_BYTES;
     g->segment_bytes = g->slots_offset + lines * sizeof(slot_line);
     return true;
 }
 
-static inline void geometry_sections(const geometry *g, section_entry out[3]) {
-    const section_entry sections[3] = {
+static inline void geometry_sections(const geometry *g, section_entry out[4]) {
+    const section_entry sections[4] = {
         {SECTION_LIMITS, sizeof(limit_row), g->limits_offset, LIMIT_ROWS},
+        {SECTION_HOSTS, sizeof(hosts_state), g->hosts_offset, 1},
         {SECTION_COUNTERS, (uint32_t)COUNTER_ROW_BYTES, g->counters_offset, g->worker_rows + 1},
         {SECTION_SLOTS, sizeof(slot_line), g->slots_offset, g->lines},
     };
@@ -177,6 +225,10 @@ static inline bool geometry_read(const segment_header *h, uint64_t mapped_bytes,
 
 static inline limit_row *layout_limit_row(uint8_t *base, const geometry *g, uint64_t row) {
     return (limit_row *)(base + g->limits_offset) + row;
+}
+
+static inline hosts_state *layout_hosts(uint8_t *base, const geometry *g) {
+    return (hosts_state *)(base + g->hosts_offset);
 }
 
 static inline counter_owner *layout_counter_row(uint8_t *base, const geometry *g, uint64_t row) {

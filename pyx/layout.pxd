@@ -1,4 +1,4 @@
-# What a segment holds: layout.h, rows.h and check.h.
+# What a segment holds: layout.h, rows.h, hosts.h and check.h.
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
@@ -17,6 +17,8 @@ cdef extern from "layout.h" nogil:
     const uint32_t WORKER_ROWS_MAX
     const uint32_t LINES_MIN
     const uint32_t LINES_MAX
+    const uint32_t HOSTS_MAX
+    const uint32_t HOSTS_TEXT_BYTES
 
     ctypedef struct section_entry:
         uint64_t offset_bytes
@@ -47,6 +49,29 @@ cdef extern from "layout.h" nogil:
     cdef enum algorithm:
         ALGORITHM_GCRA
 
+    cdef enum limit_flag:
+        LIMIT_OF_HOST, LIMIT_BY_HAND
+
+    cdef enum hosts_origin:
+        HOSTS_ASSUMED, HOSTS_READ
+
+    ctypedef struct hosts_numbers:
+        uint64_t count
+        uint64_t pinned
+        uint64_t origin
+        uint64_t read_count
+        uint64_t read_ticks
+        uint64_t changed_ticks
+        uint64_t failing_since_ticks
+        char source[320]
+        char failure[320]
+        char refusal[320]
+
+    ctypedef struct hosts_state:
+        uint64_t agent
+        uint64_t heartbeat_ticks
+        uint64_t reloads
+
     ctypedef struct limit_numbers:
         uint64_t interval_ticks
         uint64_t tolerance_ticks
@@ -57,7 +82,8 @@ cdef extern from "layout.h" nogil:
         uint64_t floor_ticks
         uint16_t mode
         uint16_t when_full
-        uint32_t algorithm
+        uint16_t algorithm
+        uint16_t flags
 
     ctypedef struct limit_row:
         uint64_t head
@@ -87,6 +113,7 @@ cdef extern from "layout.h" nogil:
     void geometry_sections(const geometry *g, section_entry *out)
     bint geometry_read(const segment_header *h, uint64_t mapped_bytes, geometry *g)
     limit_row *layout_limit_row(uint8_t *base, const geometry *g, uint64_t row)
+    hosts_state *layout_hosts(uint8_t *base, const geometry *g)
     counter_owner *layout_counter_row(uint8_t *base, const geometry *g, uint64_t row)
     limit_counters *layout_counters(counter_owner *row, uint64_t limit)
     slot_line *layout_lines(uint8_t *base, const geometry *g)
@@ -97,6 +124,12 @@ cdef extern from "rows.h" nogil:
     uint64_t row_read(const limit_row *row, limit_numbers *out)
     void row_publish(limit_row *row, const limit_numbers *n)
     bint numbers_valid(const limit_numbers *n)
+
+
+cdef extern from "hosts.h" nogil:
+    bint hosts_read(const hosts_state *state, hosts_numbers *out)
+    void hosts_publish(hosts_state *state, const hosts_numbers *n)
+    uint64_t hosts_in_force(const hosts_numbers *n)
 
 
 cdef extern from "check.h" nogil:

@@ -366,20 +366,29 @@ cdef class Limit:
             counters_add(&self.view.counters.lost, cells * self.rates_count,
                          self.view.counters_shared)
 
-    @property
-    def rates(self):
-        """The limit's Rates, over all hosts together: a request has to fit all of them."""
+    cdef list rated(self):
+        """(Rate, Share) of each of the limit's rates."""
         cdef limit_numbers n
         cdef limit_view other
         cdef uint64_t row
         self.read(&n)
-        rates = [rate_of(&n)]
+        told = [(rate_of(&n), Share(n.interval_ticks, n.tolerance_ticks))]
         for row in self.table._further_rows(self.name):
             memset(&other, 0, sizeof(other))
             other.row = layout_limit_row(self.table.base, &self.table.geometry, row)
             self.read_row(&other, &n)
-            rates.append(rate_of(&n))
-        return tuple(rates)
+            told.append((rate_of(&n), Share(n.interval_ticks, n.tolerance_ticks)))
+        return told
+
+    @property
+    def rates(self):
+        """The limit's Rates, over all hosts together: a request has to fit all of them."""
+        return tuple(rate for rate, _ in self.rated())
+
+    @property
+    def shares(self):
+        """This host's Share of each of them, as requests meet it."""
+        return tuple(share for _, share in self.rated())
 
     @property
     def removed(self):
@@ -408,6 +417,20 @@ cdef class Limit:
         self.read(&n)
         return WHEN_FULL[n.when_full]
 
+    @property
+    def scope(self):
+        """"global" (all hosts together have the rates) or "host" (each host has them)."""
+        cdef limit_numbers n
+        self.read(&n)
+        return SCOPES[n.flags & LIMIT_OF_HOST != 0]
+
+    @property
+    def by_hand(self):
+        """Whether an operator has set it, until the configuration is loaded again."""
+        cdef limit_numbers n
+        self.read(&n)
+        return n.flags & LIMIT_BY_HAND != 0
+
     def __repr__(self):
         if self.table.closed or self.removed:
             told = "closed" if self.table.closed else "removed"
@@ -432,27 +455,6 @@ cdef class Limit:
                 f"one, limiter[{self.name!r}]"
             )
         return operator.getitem, (limiter, self.name)
-
-
-cdef inline uint64_t fingerprint_of(const limit_view *v, object key) except? 0:
-    if PyUnicode_CheckExact(key) and PyUnicode_IS_COMPACT_ASCII(key):
-        return limit_fingerprint(v, <const uint8_t *>PyUnicode_DATA(key),
-                                 PyUnicode_GET_LENGTH(key))
-    return other_fingerprint_of(v, key)
-
-
-cdef uint64_t other_fingerprint_of(const limit_view *v, object key) except? 0:
-    cdef Py_ssize_t size = 0
-    cdef uint64_t fp
-    cdef const uint8_t *data
-    cdef uint8_t *joined
-    if not PyTuple_Check(key):
-        data = key_bytes(key, &size)
-        return limit_fingerprint(v, data, size)
-    joined = joined_bytes(<tuple>key, &size)  # or a subclass: its items all the same
-    fp = limit_fingerprint_joined(v, joined, size)
-    PyMem_Free(joined)
-    return fp
 
 
 cdef rate_of(const limit_numbers *n):

@@ -1,20 +1,11 @@
-/* Limit rows: a limit's numbers, changed while requests read them.
- *
- * A row has two buffers. The publisher (one at a time, under the publisher lock of segment.py)
- * writes the idle one and then flips `head`, which holds a generation and the index of the valid
- * buffer. A reader copies the valid buffer and accepts the copy if head has not changed meanwhile.
- * A publisher killed before the flip leaves the old numbers valid and nothing to clean up: the next
- * one writes the idle buffer again. A reader never waits; it keeps the numbers it has when a copy
- * fails ROW_READS_MAX times in a row.
- */
+/* Limit rows: a limit's numbers, changed while requests read them, by the rules of buffers.h. */
 #ifndef SHMLIMIT_ROWS_H
 #define SHMLIMIT_ROWS_H
 
+#include "buffers.h"
 #include "gcra.h"
 #include "layout.h"
-#include "syncpoints.h"
 
-#define ROW_READS_MAX 64
 #define NUMBERS_WORDS (sizeof(limit_numbers) / sizeof(uint64_t))
 #define AHEAD_TICKS_MAX ((uint64_t)1 << 61) /* the furthest a full burst may run ahead of now */
 
@@ -30,36 +21,20 @@ static inline bool numbers_valid(const limit_numbers *n) {
            n->algorithm == ALGORITHM_GCRA;
 }
 
-/* Copies the valid buffer; returns its head, 0 when the row is unused or kept changing. */
+/* Copies the numbers; returns their head, 0 when the row is unused or kept changing. */
 static inline uint64_t row_read(const limit_row *row, limit_numbers *out) {
-    for (int i = 0; i < ROW_READS_MAX; i++) {
-        uint64_t head = row_head(row);
-        const uint64_t *from = (const uint64_t *)&row->buffer[head & 1];
-        uint64_t words[NUMBERS_WORDS];
-        if (head == 0)
-            return 0;
-        for (size_t w = 0; w < NUMBERS_WORDS; w++)
-            words[w] = load64_relaxed(from + w);
-        fence_acquire();
-        if (load64_relaxed(&row->head) == head) {
-            memcpy(out, words, sizeof words);
-            return head;
-        }
-    }
-    return 0;
+    uint64_t words[NUMBERS_WORDS];
+    uint64_t head = buffer_read(&row->head, (const uint64_t *)row->buffer, NUMBERS_WORDS, words);
+    if (head != 0)
+        memcpy(out, words, sizeof words);
+    return head;
 }
 
 /* Call with the publisher lock held. A new row's name is written before its first publication. */
 static inline void row_publish(limit_row *row, const limit_numbers *n) {
-    uint64_t head = load64_relaxed(&row->head);
-    uint64_t idle = (head & 1) ^ 1;
-    uint64_t *to = (uint64_t *)&row->buffer[idle], words[NUMBERS_WORDS];
+    uint64_t words[NUMBERS_WORDS];
     memcpy(words, n, sizeof words);
-    fence_release(); /* whoever sees a word below also sees the flip before it */
-    for (size_t w = 0; w < NUMBERS_WORDS; w++)
-        store64_relaxed(to + w, words[w]);
-    SYNC(SYNC_PUBLISH);
-    store64_release(&row->head, ((head >> 1) + 1) << 1 | idle);
+    buffer_publish(&row->head, (uint64_t *)row->buffer, NUMBERS_WORDS, words);
 }
 
 #endif

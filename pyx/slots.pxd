@@ -14,6 +14,8 @@ cdef extern from "atomics.h" nogil:
     bint cas64(uint64_t *p, uint64_t expected, uint64_t desired)
     uint64_t load64_acquire(const uint64_t *p)
     uint64_t load64_relaxed(const uint64_t *p)
+    void store64_release(uint64_t *p, uint64_t x)
+    void add64_shared(uint64_t *p, uint64_t n)
     void prefetch_line(const void *p)
 
 

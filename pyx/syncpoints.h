@@ -17,7 +17,9 @@ enum sync_point {
     SYNC_COMMIT,      /* the clock was read, before the CAS that commits */
     SYNC_CLEAR_COUNT, /* a clear has read the key's slots, not yet counted the dead ones */
     SYNC_ABANDON,     /* before the CAS of a clear */
-    SYNC_PUBLISH,     /* the idle buffer of a limit row is written, not yet valid */
+    SYNC_PUBLISH_WORD, /* some words of an idle buffer are written */
+    SYNC_PUBLISH,     /* all of them, and not yet valid */
+    SYNC_PUBLISHED,   /* valid, and what comes next is not published yet */
     SYNC_POINTS
 };
 

@@ -2,6 +2,8 @@
 
 MODES = ("enforce", "shadow", "off")
 WHEN_FULL = ("evict", "deny", "allow")
+SCOPES = ("global", "host")
+REPLACE = ("none", "file", "by hand")
 COUNTERS = ("allowed", "denied", "cells", "shadow_denied", "contended", "evicted", "full_denied",
             "full_allowed", "lost")
 DAMAGES = {
@@ -213,6 +215,17 @@ cdef class Table:
             rows.append(row)
         return rows
 
+    @property
+    def hosts(self):
+        """How many hosts share the limits: a Hosts, to read and to publish."""
+        return Hosts.__new__(Hosts, self)
+
+    @property
+    def reloads(self):
+        """How often the configuration was loaded again. Cheap: to be asked at every request."""
+        self.require_open()
+        return load64_acquire(&layout_hosts(self.base, &self.geometry).reloads)
+
     def rows_missing(self, limits):
         """How many rows these limits, as (name, number of rates), need beyond those there are. More
         than 0: publishing them all would raise TooManyLimits."""
@@ -224,95 +237,27 @@ cdef class Table:
             needed += sum(self._row_of(name, i) < 0 for i in range(rates))
         return max(needed - <int64_t>(LIMIT_ROWS - used), 0)
 
-    def publish(self, str name, rates, shares, str mode, str when_full, bint replace=True,
-                str initial="full"):
+    def publish(self, str name, rates, str mode="enforce", str when_full="evict", *,
+                str scope="global", str initial="full", str replace="file", bint by_hand=False):
         """Makes the limit, or gives an existing one new numbers and leaves its buckets alone.
 
-        Each of `rates` has its share of `shares`. `initial` is for a rate that is made: "empty"
-        drains all its buckets as of now, once. With replace=False an existing limit stays as it
-        is. One that was removed is made anew. Raises TooManyLimits.
+        Each rate is published as the share of this host, unless `scope` is "host". `initial` is for
+        a rate that is made: "empty" drains all its buckets as of now, once. `replace` says which
+        numbers give way to these: those of "file" or code, those an operator has set "by hand" too,
+        or "none", where an existing limit stays as it is. One that was removed is made anew.
+        Returns whether anything was published. Raises TooManyLimits.
         """
-        cdef uint64_t now = self.now()
-        cdef int64_t first
-        cdef bint anew, changed = False
-        encoded = name.encode("ascii")
-        if not 0 < len(encoded) < <int>LIMIT_NAME_BYTES:
-            raise ValueError(f"a limit's name has 1 to {LIMIT_NAME_BYTES - 1} characters")
-        if not 0 < len(rates) == len(shares) <= <int>RATES_MAX:
-            raise ValueError(f"a limit has 1 to {RATES_MAX} rates, and a share for each")
-        numbers = [new_numbers(rate, share, mode, when_full)
-                   for rate, share in zip(rates, shares)]
+        if replace not in REPLACE:
+            raise ValueError(f"replace: {replace!r}; accepted: {', '.join(REPLACE)}")
         with self.published():
-            first = self._row_of(name, 0)
-            anew = first < 0 or self._row_removed(first)
-            if not anew and not replace:
-                return
-            missing = self.rows_missing([(name, len(rates))])
-            if missing:
-                raise TooManyLimits(
-                    f"segment {self.name} has no room for limit {name!r}: its {LIMIT_ROWS} rows, "
-                    f"one for each rate, are taken; limits that are no longer configured keep "
-                    f"theirs until the segment is made anew"
-                )
-            # The first row last, and whenever there are others: by its head readers see them.
-            for i in reversed(range(1, len(rates))):
-                self._publish_rate(encoded, i, numbers[i], now, initial, anew)
-                changed = True
-            changed |= self._remove_rates(name, len(rates))
-            self._publish_rate(encoded, 0, numbers[0], now, initial, anew, changed)
-
-    cdef _publish_rate(self, bytes name, uint32_t rate_index, bytes numbers, uint64_t now,
-                       str initial, bint anew, bint always=False):
-        """Under the publisher lock. `anew` forgets the keys that the rate had."""
-        cdef limit_numbers n, old
-        cdef limit_row *row
-        cdef int64_t i = self._row_of(name.decode("ascii"), rate_index)
-        memcpy(&n, PyBytes_AS_STRING(numbers), sizeof(n))
-        memset(&old, 0, sizeof(old))
-        if i < 0:
-            i = 0
-            while row_head(layout_limit_row(self.base, &self.geometry, i)):
-                i += 1
-            row = layout_limit_row(self.base, &self.geometry, i)
-            memset(row.name, 0, LIMIT_NAME_BYTES)
-            memcpy(row.name, PyBytes_AS_STRING(name), len(name))
-            row.rate_index = rate_index
-        else:
-            row = layout_limit_row(self.base, &self.geometry, i)
-            row_read(row, &old)
-        if anew or old.mode == MODE_REMOVED or old.algorithm != n.algorithm:
-            n.salt = int.from_bytes(os.urandom(8), "little")
-            n.floor_ticks = now + n.tolerance_ticks if initial == "empty" else 0
-        else:
-            n.salt = old.salt
-            # never more than a table made now would drain: a slow rate's floor goes with it
-            n.floor_ticks = min(old.floor_ticks, now + n.tolerance_ticks)
-        if always or memcmp(&n, &old, sizeof(n)) != 0:
-            row_publish(row, &n)
-
-    cdef bint _remove_rates(self, str name, uint32_t rate_index) except *:
-        """Marks the rates from that one on as removed. Under the publisher lock."""
-        cdef limit_numbers n
-        cdef limit_row *row
-        cdef bint removed = False
-        cdef int64_t i
-        while rate_index < RATES_MAX:
-            i = self._row_of(name, rate_index)
-            rate_index += 1
-            if i < 0:
-                break
-            row = layout_limit_row(self.base, &self.geometry, i)
-            if row_read(row, &n) and n.mode != MODE_REMOVED:
-                n.mode = MODE_REMOVED
-                row_publish(row, &n)
-                removed = True
-        return removed
+            return publish_limit(self, name, rates, mode, when_full, scope, initial, replace,
+                                 by_hand)
 
     def remove(self, str name):
         """Marks a limit as removed: whoever uses it gets LimitRemoved, until it is published again.
         It keeps its counters. False when it was removed already, or never there."""
         with self.published():
-            return self._remove_rates(name, 0)
+            return remove_rates(self, name, 0)
 
     def check(self):
         """Walks the whole table. Raises TableDamaged with the evidence, else returns a report."""
@@ -374,20 +319,6 @@ cdef class Table:
         for row in self.worker_rows():
             _add_all(sums, row.counters)
         return sums
-
-
-cdef bytes new_numbers(rate, share, str mode, str when_full):
-    """The numbers of a rate, without salt and floor."""
-    cdef limit_numbers n
-    memset(&n, 0, sizeof(n))
-    n.interval_ticks, n.tolerance_ticks = share.interval_ticks, share.tolerance_ticks
-    n.burst_cells = rate.burst
-    n.rate_count, n.rate_period_ns = rate.count, rate.period_ns
-    n.mode, n.when_full = MODES.index(mode), WHEN_FULL.index(when_full)
-    n.algorithm = ALGORITHM_GCRA
-    if not numbers_valid(&n):
-        raise ValueError(f"{rate} cannot be expressed in 63 bits of ticks")
-    return (<char *>&n)[:sizeof(n)]
 
 
 cdef _add_counts(dict counts, limit_counters *c):

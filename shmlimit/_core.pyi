@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple, NoReturn, ParamSpec, TypeVar, final
 
 from shmlimit.key import Key
 from shmlimit.limiter import Limiter
+from shmlimit.publication import Replace
 from shmlimit.rate import Rate
 from shmlimit.share import Share
 
@@ -16,6 +17,9 @@ _R = TypeVar("_R")
 SLOTS_PER_KEY: int
 MODES: tuple[str, ...]
 WHEN_FULL: tuple[str, ...]
+SCOPES: tuple[str, ...]
+ORIGINS: tuple[str, ...]
+REPLACE: tuple[str, ...]
 COUNTERS: tuple[str, ...]
 DAMAGES: dict[int, str]
 
@@ -49,6 +53,38 @@ class WorkerRow(NamedTuple):
 class Reset(NamedTuple):
     occupied_slots: int
     dead_after_ns: int
+
+class HostsState(NamedTuple):
+    counted: int
+    pinned: int | None
+    origin: str
+    source: str
+    read_count: int | None
+    read_age: float | None
+    changed_age: float | None
+    failing: float | None
+    failure: str
+    refusal: str
+    agent_pid: int | None
+    agent_start_ticks: int | None
+    heartbeat_age: float | None
+    reloads: int
+    @property
+    def in_force(self) -> int: ...
+
+@final
+class Hosts:
+    def __init__(self, table: Table) -> None: ...
+    def state(self) -> HostsState: ...
+    def follow(self, source: str, count: int, origin: str = "assumed") -> bool: ...
+    def read(self, count: int, read_count: int) -> bool: ...
+    def failed(self, reason: str) -> bool: ...
+    def assume(self, count: int) -> bool: ...
+    def pin(self, count: int | None) -> bool: ...
+    def refuse(self, reason: str) -> bool: ...
+    def divide(self) -> None: ...
+    def beat(self, pid: int, start_ticks: int) -> None: ...
+    def reloaded(self) -> int: ...
 
 @final
 class Decision:
@@ -103,6 +139,12 @@ class Limit:
     @property
     def rates(self) -> tuple[Rate, ...]: ...
     @property
+    def shares(self) -> tuple[Share, ...]: ...
+    @property
+    def scope(self) -> str: ...
+    @property
+    def by_hand(self) -> bool: ...
+    @property
     def removed(self) -> bool: ...
     def _count_lost(self, decision: Decision, cells: int) -> None: ...
     @property
@@ -132,13 +174,19 @@ class Table:
         self,
         name: str,
         rates: Sequence[Rate],
-        shares: Sequence[Share],
-        mode: str,
-        when_full: str,
-        replace: bool = True,
+        mode: str = "enforce",
+        when_full: str = "evict",
+        *,
+        scope: str = "global",
         initial: str = "full",
-    ) -> None: ...
+        replace: Replace = "file",
+        by_hand: bool = False,
+    ) -> bool: ...
     def remove(self, name: str) -> bool: ...
+    @property
+    def hosts(self) -> Hosts: ...
+    @property
+    def reloads(self) -> int: ...
     def rows_missing(self, limits: Iterable[tuple[str, int]]) -> int: ...
     def check(self) -> CheckReport: ...
     def counters(self) -> dict[str, dict[str, int]]: ...

@@ -4,6 +4,10 @@
     name = "shop"                   # the segment in /dev/shm
     keys = "1M"                     # most live keys expected
 
+    [hosts]                         # left out: this host has the limits for itself
+    source = "file:/etc/shop/hosts"
+    fallback = 10
+
     [limits.per_ip]
     rate = "100/s burst 500"
     key = "ip"
@@ -14,20 +18,20 @@ is accepted. Unknown keys are refused: a misspelt key must not switch a protecti
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
-import stat
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shmlimit._core import MODES, WHEN_FULL
+from shmlimit._core import MODES, SCOPES, WHEN_FULL
+from shmlimit.config_refusal import at, did_you_mean, key_text, known_keys, matches, refusal, within
 from shmlimit.errors import ConfigError
+from shmlimit.hosts.settings import HostsConfig, hosts_of
 from shmlimit.rate import Rate, parse_quantity, rates_fault, shown
+from shmlimit.regular_file import UnreadableFile, content_of, printable
 
 DEFAULT_FILE = "shmlimit.toml"
 ENVIRONMENT_VARIABLE = "SHMLIMIT_CONFIG"
@@ -46,9 +50,11 @@ _LIMIT_NAME_ACCEPTED = (
     'quoted in TOML: [limits."per.ip"])'
 )
 _COUNTED_KEY = re.compile(r"ip|header:[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")  # a token of RFC 9110
-_BARE_KEY = re.compile(r"[A-Za-z0-9_-]{1,100}")  # what TOML lets stand without quotes
 
 _EXAMPLE = 'a [table] with name = "shop", and for each limit a [limits.NAME] with rate = "100/s"'
+
+
+_ALONE = HostsConfig()  # one host that has the limits for itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,26 +66,27 @@ class LimitConfig:
     key: str | None = None  # what the middleware counts by: "ip", "header:NAME", or nothing
     mode: str = "enforce"  # one of MODES
     when_full: str = "evict"  # one of WHEN_FULL: what happens when a key finds no free slot
+    scope: str = "global"  # one of SCOPES: whether all hosts together have the rates, or each
     initial: str = "full"  # one of INITIAL: how full buckets are when the segment gets the limit
 
     def __post_init__(self) -> None:
-        if not _matches(_LIMIT_NAME, self.name):
-            raise _refusal("name", self.name, _LIMIT_NAME_ACCEPTED)
+        if not matches(_LIMIT_NAME, self.name):
+            raise refusal("name", self.name, _LIMIT_NAME_ACCEPTED)
         if not isinstance(self.rates, tuple) or not all(
             isinstance(rate, Rate) for rate in self.rates
         ):
-            raise _refusal("rates", self.rates, "a tuple of Rates, as of Rate.parse_several")
+            raise refusal("rates", self.rates, "a tuple of Rates, as of Rate.parse_several")
         fault = rates_fault(self.rates)
         if fault:
             raise ConfigError(f"rates: {fault}")
-        if self.key is not None and not _matches(_COUNTED_KEY, self.key):
-            raise _refusal("key", self.key, "'ip' or 'header:NAME', such as 'header:X-Api-Key'")
-        words_of = {"mode": MODES, "when_full": WHEN_FULL, "initial": INITIAL}
+        if self.key is not None and not matches(_COUNTED_KEY, self.key):
+            raise refusal("key", self.key, "'ip' or 'header:NAME', such as 'header:X-Api-Key'")
+        words_of = {"mode": MODES, "scope": SCOPES, "when_full": WHEN_FULL, "initial": INITIAL}
         for field, accepted in words_of.items():
             value = getattr(self, field)
             if value not in accepted:
                 words = ", ".join(map(repr, accepted))
-                raise _refusal(field, value, words, _did_you_mean(value, accepted))
+                raise refusal(field, value, words, did_you_mean(value, accepted))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,16 +99,16 @@ class TableConfig:
     shared: bool = False  # whether servers that run at the same time may share it
 
     def __post_init__(self) -> None:
-        if not _matches(_TABLE_NAME, self.name) or self.name in (".", ".."):  # two directories
-            raise _refusal("name", self.name, "1 to 200 letters, digits, '_', '-' or '.'")
+        if not matches(_TABLE_NAME, self.name) or self.name in (".", ".."):  # two directories
+            raise refusal("name", self.name, "1 to 200 letters, digits, '_', '-' or '.'")
         keys = parse_quantity(self.keys) if isinstance(self.keys, str) else self.keys
-        if not _within(keys, KEYS_MAX):
+        if not within(keys, KEYS_MAX):
             accepted = f'a whole number from 1 to {KEYS_MAX}, also as "250k" or "1M"'
-            raise _refusal("keys", self.keys, accepted)
-        if not _within(self.workers, WORKERS_MAX):
-            raise _refusal("workers", self.workers, f"a whole number from 1 to {WORKERS_MAX}")
+            raise refusal("keys", self.keys, accepted)
+        if not within(self.workers, WORKERS_MAX):
+            raise refusal("workers", self.workers, f"a whole number from 1 to {WORKERS_MAX}")
         if not isinstance(self.shared, bool):
-            raise _refusal("shared", self.shared, "true or false")
+            raise refusal("shared", self.shared, "true or false")
         object.__setattr__(self, "keys", keys)
 
 
@@ -112,6 +119,7 @@ class Config:
     table: TableConfig
     limits: tuple[LimitConfig, ...]
     path: Path | None = None
+    hosts: HostsConfig = _ALONE
 
     def __post_init__(self) -> None:
         names = [limit.name for limit in self.limits]
@@ -159,13 +167,14 @@ class Config:
         """Reads and checks one file. ConfigError: whatever is wrong with the file or in it."""
         absolute = _absolute(path)
         document = _toml(absolute)
-        with _at(f"{_printable(absolute)}: "):
-            _known_keys("", document, ("table", "limits"))
+        with at(f"{printable(absolute)}: "):
+            known_keys("", document, ("table", "hosts", "limits"))
             table = _table(_section(document, "table"))
+            hosts = hosts_of(document.get("hosts", {}))
             limits = tuple(_limit(*item) for item in _section(document, "limits").items())
             if not limits:
                 raise ConfigError(f"limits: there are none; accepted: {_EXAMPLE}")
-            return cls(table, limits, absolute)
+            return cls(table, limits, absolute, hosts)
 
 
 # The file.
@@ -188,46 +197,21 @@ def _absolute(path: str | os.PathLike[str]) -> Path:
         ) from None
 
 
-def _printable(path: Path) -> str:
-    """The path for a message: bytes that are no text must not break the log that it goes to."""
-    text = str(path)
-    return text if text.isprintable() else ascii(text)
-
-
 def _missing(path: Path, looked: str = "") -> ConfigError:
     return ConfigError(
-        f"{_printable(path)}: there is no such file{looked}; create it with {_EXAMPLE}, or name "
+        f"{printable(path)}: there is no such file{looked}; create it with {_EXAMPLE}, or name "
         f"another file in ${ENVIRONMENT_VARIABLE}"
     )
 
 
 def _content(path: Path) -> bytes:
-    name = _printable(path)
     try:
-        # Opening a FIFO would wait for its writer, were it not for O_NONBLOCK.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            mode = os.fstat(descriptor).st_mode
-            if not stat.S_ISREG(mode):
-                kind = "a directory" if stat.S_ISDIR(mode) else "no regular file"
-                raise ConfigError(f"{name}: is {kind}; accepted: a TOML file, to be read again")
-            with open(descriptor, "rb", closefd=False) as file:
-                content = file.read(_FILE_BYTES_MAX + 1)
-        finally:
-            os.close(descriptor)
-    except (FileNotFoundError, NotADirectoryError):
-        raise _missing(path) from None
-    except PermissionError:
-        raise ConfigError(
-            f"{name}: may not be read by user id {os.geteuid()}; make the file readable, and the "
-            "directories above it searchable, for that user"
-        ) from None
-    except (OSError, UnicodeError) as error:  # UnicodeError: no file system can spell the name
-        reason = error.strerror if isinstance(error, OSError) else "its name is not UTF-8"
-        raise ConfigError(f"{name}: cannot be read: {reason}; accepted: a TOML file") from None
-    if len(content) > _FILE_BYTES_MAX:
-        raise ConfigError(f"{name}: is too large; accepted: at most {_FILE_BYTES_MAX} bytes")
-    return content
+        return content_of(path, _FILE_BYTES_MAX)
+    except UnreadableFile as fault:
+        if fault.missing:
+            raise _missing(path) from None
+        remedy = fault.remedy or "accepted: a TOML file"
+        raise ConfigError(f"{printable(path)}: {fault}; {remedy}") from None
 
 
 def _toml(path: Path) -> dict[str, Any]:
@@ -245,34 +229,34 @@ def _toml(path: Path) -> dict[str, Any]:
         fault = f"holds a value that cannot be read: {error}"
     except RecursionError:
         fault = "is nested too deeply"
-    raise ConfigError(f"{_printable(path)}: {fault}; accepted: TOML in UTF-8, with {_EXAMPLE}")
+    raise ConfigError(f"{printable(path)}: {fault}; accepted: TOML in UTF-8, with {_EXAMPLE}")
 
 
 # Its sections. A place is a key's path in the file, such as limits.per_ip.
 
 
 def _table(section: Mapping[str, Any]) -> TableConfig:
-    _known_keys("table", section, ("name", "keys", "workers", "shared"))
+    known_keys("table", section, ("name", "keys", "workers", "shared"))
     if "name" not in section:
         raise ConfigError('table.name: is missing; accepted: the segment\'s name, name = "shop"')
-    with _at("table."):
+    with at("table."):
         return TableConfig(**section)
 
 
 def _limit(name: str, entry: object) -> LimitConfig:
-    place = f"limits.{_key_text(name)}"
+    place = f"limits.{key_text(name)}"
     if not _LIMIT_NAME.fullmatch(name):
         raise ConfigError(f"{place}: is no limit's name; accepted: {_LIMIT_NAME_ACCEPTED}")
     if not isinstance(entry, dict):
-        raise _refusal(place, entry, f'a table: [{place}] with rate = "100/s"')
-    _known_keys(place, entry, ("rate", "key", "mode", "when_full", "initial"))
+        raise refusal(place, entry, f'a table: [{place}] with rate = "100/s"')
+    known_keys(place, entry, ("rate", "key", "scope", "mode", "when_full", "initial"))
     if "rate" not in entry:
         raise ConfigError(f'{place}.rate: is missing; accepted: a text such as rate = "100/s"')
     if not isinstance(entry["rate"], str):
-        raise _refusal(f"{place}.rate", entry["rate"], "a text such as '100/s burst 500'")
-    with _at(f"{place}.rate: "):
+        raise refusal(f"{place}.rate", entry["rate"], "a text such as '100/s burst 500'")
+    with at(f"{place}.rate: "):
         rates = Rate.parse_several(entry["rate"])
-    with _at(f"{place}."):
+    with at(f"{place}."):
         others = {key: value for key, value in entry.items() if key != "rate"}
         return LimitConfig(name, rates, **others)
 
@@ -282,52 +266,5 @@ def _section(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
         raise ConfigError(f"{name}: is missing; accepted: {_EXAMPLE}")
     section = document[name]
     if not isinstance(section, dict):
-        raise _refusal(name, section, f"a table; {_EXAMPLE}")
+        raise refusal(name, section, f"a table; {_EXAMPLE}")
     return section
-
-
-def _known_keys(place: str, section: Mapping[str, Any], known: Sequence[str]) -> None:
-    for key, value in section.items():
-        if key in known:
-            continue
-        hint = _did_you_mean(key, known)
-        if isinstance(value, dict) and place.startswith("limits.") and not hint:
-            hint = '; a limit\'s name with a dot needs quotes: [limits."per.ip"]'
-        where = f"{place}.{_key_text(key)}" if place else _key_text(key)
-        raise ConfigError(f"{where}: is unknown{hint}; accepted here: {', '.join(known)}")
-
-
-# Messages.
-
-
-@contextmanager
-def _at(place: str) -> Iterator[None]:
-    """Puts the place before the message of a ConfigError that is raised inside."""
-    try:
-        yield
-    except ConfigError as error:
-        raise ConfigError(f"{place}{error}") from None
-
-
-def _refusal(place: str, value: object, accepted: str, hint: str = "") -> ConfigError:
-    return ConfigError(f"{place}: {shown(value)} is not accepted{hint}; accepted: {accepted}")
-
-
-def _did_you_mean(word: object, known: Sequence[str]) -> str:
-    if not isinstance(word, str):
-        return ""
-    close = difflib.get_close_matches(word[:100].lower(), known, n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
-
-
-def _key_text(key: str) -> str:
-    return key if _BARE_KEY.fullmatch(key) else shown(key)
-
-
-def _matches(pattern: re.Pattern[str], value: object) -> bool:
-    return isinstance(value, str) and pattern.fullmatch(value) is not None
-
-
-def _within(value: object, most: int) -> bool:
-    """A whole number from 1 to `most`; True and False are not numbers here."""
-    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most

@@ -75,6 +75,15 @@ class LimiterClosed(ShmlimitError):
     """The limiter was closed in this process."""
 
 
+class SourceFailed(ShmlimitError):
+    """A source of the host count has no answer to rely on: the message says what was found, where,
+    and what is accepted. The last good count stands."""
+
+
+class AgentNotStarted(ShmlimitError):
+    """The agent cannot be started: the count of hosts and the limits stay as they are."""
+
+
 class TableDamaged(ShmlimitError):
     """`check()` found a structural invariant broken: the message lists the evidence."""
 

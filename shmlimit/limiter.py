@@ -9,26 +9,20 @@ import logging
 import os
 import weakref
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Self
 
-from shmlimit._core import CheckReport, Limit, Table
-from shmlimit.config import LIMITS_MAX, Config, LimitConfig, TableConfig
+from shmlimit._core import CheckReport, HostsState, Limit
+from shmlimit.config import Config, LimitConfig, TableConfig
 from shmlimit.decisions import Decisions, Request, hit_all
-from shmlimit.errors import (
-    ConfigError,
-    InvalidRate,
-    LimiterClosed,
-    LimitNotFound,
-    LimitRemoved,
-    TooManyLimits,
-    WrongLayout,
-)
+from shmlimit.errors import ConfigError, InvalidRate, LimiterClosed
+from shmlimit.publication import Replace, publish
 from shmlimit.rate import Rate
+from shmlimit.reloading import reload
 from shmlimit.segment import Clock
 from shmlimit.segment_creation import Role, SegmentSpec
 from shmlimit.segment_opening import create_or_attach, lead
-from shmlimit.share import Share
 
 log = logging.getLogger("shmlimit")
 
@@ -69,7 +63,7 @@ class Limiter:
     ) -> None:
         configs = tuple(_limit_config(limit, value) for limit, value in limits.items())
         config = Config(TableConfig(name, keys, workers), configs)
-        self._open(config, clock, owner, replace=False)
+        self._open(config, clock, owner, replace="none")
 
     @classmethod
     def from_config(
@@ -118,9 +112,11 @@ class Limiter:
     ) -> Limiter:
         if workers is not None and workers > config.table.workers:
             table = dataclasses.replace(config.table, workers=workers)
-            config = Config(table, config.limits, config.path)
+            config = dataclasses.replace(config, table=table)
         limiter = cls.__new__(cls)
-        limiter._open(config, clock, owner, replace=True, role=role)
+        # To start a server is to load the configuration again; to open its table is not.
+        replace: Replace = "file" if role == "user" else "by hand"
+        limiter._open(config, clock, owner, replace=replace, role=role)
         known = _open_limiters[config.table.name]
         if known is not limiter:  # another thread was faster
             limiter.close()
@@ -132,7 +128,7 @@ class Limiter:
         clock: Clock | None,
         owner: int | None,
         *,
-        replace: bool,
+        replace: Replace,
         role: Role = "user",
     ) -> None:
         if clock is not None and not callable(clock):
@@ -154,9 +150,10 @@ class Limiter:
         self._segment.table.limiter = weakref.ref(self)
         try:
             # What a crash left has nobody else's limits to respect.
-            replace = replace or self._segment.left_behind
-            for limit in config.limits:
-                self._publish(limit, config.path, replace=replace)
+            publish(
+                self._segment.table, config, "by hand" if self._segment.left_behind else replace
+            )
+            self._reloads_seen = self._segment.table.reloads
         except BaseException:
             self._segment.close()
             raise
@@ -169,93 +166,39 @@ class Limiter:
         A changed rate, mode or when_full counts from the next request on, and buckets are kept as
         time: who owes two seconds owes two seconds. New limits are made. A limit that the file
         named before and names no more is removed: RateLimitMiddleware applies it no more, and code
-        that uses it gets LimitRemoved, in all processes; when it comes back it begins afresh. A
-        `key` counts in this process and those it forks from now on; others have to reload for
-        themselves. A changed `name`, `keys` or `workers` needs a restart, which is logged.
+        that uses it gets LimitRemoved, in all processes; when it comes back it begins afresh. What
+        was set by hand counts no more, but for a pinned count of hosts. Other processes `follow`. A
+        changed `name`, `keys` or `workers` needs a restart, which is logged.
 
         - path: as in from_config; None is the file that this limiter came from
 
         Raises ConfigError for a file that is not accepted, also when it leaves the middleware no
-        limit to apply, and TooManyLimits: then nothing has changed. A SegmentError, when limits
-        cannot be published, may come after some of them.
+        limit to apply, and TooManyLimits: then nothing has changed, and `hosts` says so. A
+        SegmentError, when limits cannot be published, may come after some of them.
         """
         place = path or self.config.path
         if place is None:
             raise ConfigError(f"limiter {self.name!r} was made in code: give reload a file's path")
-        config = Config.load(place)
-        self._refuse_reload(config)
-        if not self._segment.has_name:
-            log.warning(
-                "segment %s has lost its name: those who have it go on, others that open the name "
-                "count for themselves; restart the server", self._segment.path,
-            )  # fmt: skip
-        for limit in config.limits:
-            self._publish(limit, config.path, replace=True)
-        named = {limit.name for limit in config.limits}
-        # What code has named is no file's to remove.
-        before = self.config.limits if self.config.path else ()
-        for limit in before:
-            if limit.name not in named and self._segment.table.remove(limit.name):
-                log.warning(
-                    "limit %s of segment %s was removed, in all processes, as %s says",
-                    limit.name, self._segment.path, config.path,
-                )  # fmt: skip
-        # Last, and in one step: the middleware takes a new config as the sign to look again.
-        self.config = Config(self.config.table, config.limits, config.path)
+        # In one step: the middleware takes a new config as the sign to look again.
+        self.config = reload(self._segment, self.config, place, "by hand")
+        self._reloads_seen = self._segment.table.reloads
 
-    def _refuse_reload(self, config: Config) -> None:
-        """Raises for what must not be published; logs what cannot be."""
-        if any(limit.key for limit in self.config.limits) and not any(
-            limit.key for limit in config.limits
-        ):
-            raise ConfigError(
-                f"{config.path}: no limit has a key any more, so no request would be limited; to "
-                f'let all pass give the limits mode = "off"'
-            )
-        missing = self._segment.table.rows_missing(
-            [(limit.name, len(limit.rates)) for limit in config.limits]
-        )
-        if missing:
-            raise TooManyLimits(
-                f"{config.path}: with those that were removed from it there are {missing} rates "
-                f"too many for segment {self.path}, which has room for {LIMITS_MAX}: restart the "
-                f"server, so that the segment is made anew"
-            )
-        runs, asked = self.config.table, config.table
-        for key, differs in (
-            ("name", asked.name != runs.name),
-            ("keys", asked.keys != runs.keys),
-            ("workers", asked.workers > self._segment.header.worker_rows),
-        ):
-            if differs:
-                log.warning(
-                    "%s: table.%s is %r now and %r in the running segment; it needs a restart: "
-                    "stop the server and start it again",
-                    config.path, key, getattr(asked, key), getattr(runs, key),
-                )  # fmt: skip
-
-    def _publish(self, limit: LimitConfig, source: Path | None, *, replace: bool) -> None:
-        table = self._segment.table
-        shares = tuple(Share.of(rate, hosts=1) for rate in limit.rates)
-        before, rates_before = _running(table, limit.name)
-        table.publish(
-            limit.name, limit.rates, shares, limit.mode, limit.when_full, replace, limit.initial
-        )
-        running = table.limit(limit.name)
-        asked, runs = _numbers(limit), _numbers(running)
-        if runs != asked:
-            log.warning(
-                "limit %s of segment %s runs at %s, which another limiter set, not at %s",
-                limit.name, self._segment.path, runs, asked,
-            )  # fmt: skip
-        elif before not in (None, runs):
-            log.warning(
-                "limit %s of segment %s ran at %s and runs at %s now, in all processes, as %s "
-                "says%s",
-                limit.name, self._segment.path, before, runs, source,
-                _surplus(rates_before, running.rates),
-            )  # fmt: skip
-        running.key = limit.key
+    def follow(self) -> Config:
+        """The configuration, read again if another process has loaded it again since: `key` and the
+        names of limits are each process's own. Costs a look at the table otherwise."""
+        reloads = self._segment.table.reloads
+        if reloads != self._reloads_seen:
+            self._reloads_seen = reloads
+            if self.config.path is not None:
+                try:
+                    config = Config.load(self.config.path)
+                    self.config = dataclasses.replace(config, table=self.config.table)
+                except ConfigError as error:
+                    log.warning(
+                        "process %d keeps the names and keys of limits that it has: %s",
+                        os.getpid(), error,
+                    )  # fmt: skip
+        return self.config
 
     @property
     def inherited(self) -> bool:
@@ -263,6 +206,11 @@ class Limiter:
         first = _open_limiters.get(self.name, self)
         known = first if first.path == self.path else self
         return known._opened_by_pid != os.getpid()
+
+    @property
+    def owner(self) -> int:
+        """The uid of the segment's owner, whom workers run as."""
+        return self._spec.owner
 
     @property
     def path(self) -> Path:
@@ -273,6 +221,21 @@ class Limiter:
     def size_bytes(self) -> int:
         """What the segment takes of /dev/shm."""
         return self._segment.header.segment_bytes
+
+    def segment_descriptor(self) -> AbstractContextManager[int]:
+        """A new descriptor of the segment's file, with no lock on it, to hand on to an agent. Its
+        holder is no user of the table: it neither keeps it nor removes it."""
+        return self._segment.reopened()
+
+    @property
+    def has_agent(self) -> bool:
+        """Whether an agent works for the table, be it stopped: `hosts.heartbeat_age` tells."""
+        return self._segment.has_agent
+
+    @property
+    def hosts(self) -> HostsState:
+        """How many hosts share the limits, who says so and since when."""
+        return self._segment.table.hosts.state()
 
     def __getitem__(self, name: str) -> Limit:
         """The limit of that name. Raises LimitNotFound, and LimitRemoved for one that a reload, in
@@ -350,7 +313,7 @@ class Limiter:
         if known is not None and known._spec.owner == owner:
             return known
         limiter = cls.__new__(cls)
-        limiter._open(config, None, owner, replace=False)
+        limiter._open(config, None, owner, replace="none")
         return limiter
 
     def __enter__(self) -> Limiter:
@@ -372,30 +335,6 @@ def _open_already(place: Path, *, or_inherited: bool) -> Limiter | None:
             return limiter
     of_parent = [each for each in of_files if each.inherited]
     return of_parent[0] if or_inherited and len(of_parent) == 1 else None
-
-
-def _surplus(before: tuple[Rate, ...], now: tuple[Rate, ...]) -> str:
-    """What a change of one rate lets pass beyond both, in words."""
-    if len(before) != 1 or len(now) != 1 or before == now:
-        return ""
-    cells = now[0].surplus_after(before[0])
-    return f"; debts are kept as time: who owes all of the old burst may take {cells} at once"
-
-
-def _running(table: Table, name: str) -> tuple[str | None, tuple[Rate, ...]]:
-    """What a limit runs at, as text and as rates; None when it does not run."""
-    try:
-        limit = table.limit(name)
-        return _numbers(limit), limit.rates
-    except (LimitNotFound, LimitRemoved):
-        return None, ()
-    except WrongLayout:  # publishing this version's puts an end to it
-        return "an algorithm that this version does not know", ()
-
-
-def _numbers(limit: Limit | LimitConfig) -> str:
-    rates = "; ".join(map(str, limit.rates))
-    return f"{rates}, {limit.mode}, {limit.when_full} when full"
 
 
 def _limit_config(name: str, value: str | Rate | LimitConfig) -> LimitConfig:

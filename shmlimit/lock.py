@@ -3,6 +3,7 @@
 They belong to the open file description: forked processes that inherit the descriptor hold them
 together, and the last one to go gives them back, however it went. No request ever takes one.
 
+    byte 0   held exclusively by the agent that works, so that of several agents one does
     byte 1   held exclusively by a publisher of limits, while it publishes
     byte 2   held shared by every user, forked workers included: when nobody is left, the last to
              go removes the name
@@ -18,6 +19,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+AGENT_BYTE = 0
 PUBLISHER_BYTE = 1
 USERS_BYTE = 2
 MASTER_BYTE = 3

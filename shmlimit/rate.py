@@ -8,7 +8,7 @@
     period    =  [number] [unit], one of the two at least; no unit means seconds
     burst     =  "burst" number, may end in k or M; left out: the count, rounded up
     number    =  digits, may be grouped by "_" and have decimals: 1_000, 0.5
-    unit      =  ms, s, min, h, d, week, month or year, and the other spellings in _SPELLINGS
+    unit      =  ms, s, min, h, d, week, month or year, and the other spellings in duration.py
 
 Upper and lower case are the same, but for k and M. This reads what limits, Django REST framework,
 django-ratelimit and throttled-py read, with the same meaning; where they differ, limits wins:
@@ -33,6 +33,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from shmlimit.duration import NUMBER, SPELLED_NS, UNITS_NS
 from shmlimit.errors import InvalidRate
 
 TICKS_PER_NS = 16
@@ -53,37 +54,11 @@ ACCEPTED = (
     "h, d, week, month, year"
 )
 
-_SECOND = 10**9
-_UNITS_NS = {  # canonical spelling -> ns, shortest first
-    "ms": 10**6,
-    "s": _SECOND,
-    "min": 60 * _SECOND,
-    "h": 3_600 * _SECOND,
-    "d": 86_400 * _SECOND,
-    "week": 7 * 86_400 * _SECOND,
-    "month": 30 * 86_400 * _SECOND,
-    "year": 360 * 86_400 * _SECOND,
-}
-_SPELLINGS = {
-    "ms": "ms msec msecs millisecond milliseconds",
-    "s": "s sec secs second seconds",
-    "min": "m min mins minute minutes",
-    "h": "h hr hrs hour hours",
-    "d": "d day days",
-    "week": "w wk wks week weeks",
-    "month": "month months",
-    "year": "y yr yrs year years",
-}
-_SPELLED_NS = {
-    spelling: _UNITS_NS[unit] for unit, line in _SPELLINGS.items() for spelling in line.split()
-}
-
-_NUMBER = r"[0-9]+(?:_[0-9]+)*(?:\.[0-9]+(?:_[0-9]+)*)?"
-_COUNT = re.compile(rf"({_NUMBER})([kKM](?=\s*(?:/|(?i:per)))|)")
+_COUNT = re.compile(rf"({NUMBER})([kKM](?=\s*(?:/|(?i:per)))|)")
 _PER = re.compile(r"\s*(?:/|per)\s*", re.IGNORECASE)
-_PERIOD = re.compile(rf"({_NUMBER})?(?:\s*((?!burst\b)[a-z]+))?", re.IGNORECASE)
-_BURST = re.compile(rf"\s+(?i:burst)\s+({_NUMBER})([kKM]?)")
-_QUANTITY = re.compile(rf"({_NUMBER})([kKM]?)")
+_PERIOD = re.compile(rf"({NUMBER})?(?:\s*((?!burst\b)[a-z]+))?", re.IGNORECASE)
+_BURST = re.compile(rf"\s+(?i:burst)\s+({NUMBER})([kKM]?)")
+_QUANTITY = re.compile(rf"({NUMBER})([kKM]?)")
 _SUFFIX = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6}
 
 
@@ -229,7 +204,7 @@ def _parts(text: str) -> list[str]:
         raise _RateTextError("it is empty")
     if len(rates) == 1:
         return rates
-    if re.fullmatch(_NUMBER, rates[0]):  # 1,000/s or 0,5/s
+    if re.fullmatch(NUMBER, rates[0]):  # 1,000/s or 0,5/s
         raise _RateTextError("',' separates rates; write 1_000 for thousands and 0.5 for decimals")
     if any(re.match("burst", rate, re.IGNORECASE) for rate in rates[1:]):
         raise _RateTextError("the burst follows the period without a comma: '100/s burst 500'")
@@ -278,20 +253,20 @@ def _number(digits: str, suffix: str = "") -> Fraction:
 
 
 def _unit_ns(word: str) -> int:
-    found = _SPELLED_NS.get(word.lower())
+    found = SPELLED_NS.get(word.lower())
     if found is not None:
         return found
     if word.lower() in ("us", "usec", "ns", "nsec", "microsecond", "nanosecond"):
         hint = "; write parts of a millisecond, such as 0.25ms"
     else:
-        close = difflib.get_close_matches(word.lower(), _SPELLED_NS, n=1)
+        close = difflib.get_close_matches(word.lower(), SPELLED_NS, n=1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
     raise _RateTextError(f"{word!r} is not a unit of time{hint}")
 
 
 def _period_text(period_ns: int) -> str:
     """The largest unit that fits a whole number of times; shorter than 1 ms and odd: decimals."""
-    for unit, unit_ns in reversed(_UNITS_NS.items()):
+    for unit, unit_ns in reversed(UNITS_NS.items()):
         multiple, rest_ns = divmod(period_ns, unit_ns)
         if not rest_ns:
             return unit if multiple == 1 else f"{multiple}{unit}"

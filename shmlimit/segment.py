@@ -15,10 +15,12 @@ import posix_ipc
 from shmlimit import _core
 from shmlimit.errors import LimiterClosed, SegmentError
 from shmlimit.lock import (
+    AGENT_BYTE,
     EXCLUSIVE,
     PUBLISHER_BYTE,
     SHARED,
     USERS_BYTE,
+    held,
     lock_within,
     opened,
     try_lock,
@@ -61,12 +63,9 @@ class Segment:
         return self._table
 
     @contextmanager
-    def publisher_lock(self) -> Iterator[None]:
-        """Held while limits are published. Not for requests: it waits for other publishers.
-
-        A descriptor of its own: forked processes share the one that counts users, and a lock on
-        that would not keep them apart.
-        """
+    def reopened(self) -> Iterator[int]:
+        """A descriptor of its own: forked processes share the one that counts users, and a lock on
+        that would not keep them apart."""
         with ExitStack() as stack:
             try:
                 descriptor = stack.enter_context(opened(f"/proc/self/fd/{self._descriptor}"))
@@ -74,15 +73,29 @@ class Segment:
                 raise self._lost(error) from error
             if self.closed or not self._is_ours(descriptor):
                 raise self._lost(None)
+            yield descriptor
+
+    @contextmanager
+    def publisher_lock(self) -> Iterator[None]:
+        """Held while limits are published. Not for requests: it waits for other publishers."""
+        with self.reopened() as descriptor:
             if not lock_within(descriptor, PUBLISHER_BYTE, EXCLUSIVE, PUBLISHER_WAIT_S):
                 raise SegmentError(
                     f"segment {self.path}: somebody has been publishing limits for "
                     f"{PUBLISHER_WAIT_S:g} s: a process that was stopped (continue or end it), or "
                     f"a signal handler of this one that publishes while it publishes"
                 )
-            # Given back by hand: a child that was forked meanwhile would keep it.
-            stack.callback(unlock, descriptor, PUBLISHER_BYTE)
-            yield
+            try:
+                yield
+            finally:
+                # Given back by hand: a child that was forked meanwhile would keep it.
+                unlock(descriptor, PUBLISHER_BYTE)
+
+    @property
+    def has_agent(self) -> bool:
+        """Whether some agent has the right to work, see lock.py."""
+        with self.reopened() as descriptor:
+            return held(descriptor, AGENT_BYTE)
 
     @property
     def has_name(self) -> bool:
@@ -132,8 +145,8 @@ class Segment:
         except OSError:
             return False
 
-    def close(self) -> bool:
-        """Lets go of the segment; removes its name when nobody else uses it. True if removed."""
+    def let_go(self) -> bool:
+        """The same without removing the name. False when that was done before."""
         if self.closed:
             return False
         self.closed = True
@@ -142,6 +155,12 @@ class Segment:
         self.resign()
         if self._is_ours(self._descriptor):
             os.close(self._descriptor)
+        return True
+
+    def close(self) -> bool:
+        """Lets go of the segment; removes its name when nobody else uses it. True if removed."""
+        if not self.let_go():
+            return False
         with suppress(OSError, posix_ipc.ExistentialError), opened(self.path) as descriptor:
             if self._is_ours(descriptor) and try_lock(descriptor, USERS_BYTE, EXCLUSIVE):
                 return self.remove_name()

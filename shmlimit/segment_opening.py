@@ -119,6 +119,17 @@ def attach(name: str, owner: int, clock: Clock | None) -> Segment:
         raise
 
 
+def borrow(descriptor: int, name: str, owner: int) -> Segment:
+    """The segment of an open file, whatever its name leads to by now, for one that is not its user:
+    ended by `let_go`, not by `close`. The descriptor becomes the segment's.
+
+    Raises the SegmentError of the first check that fails.
+    """
+    posix_name = segment_name(name, owner)
+    refuse_file(os.fstat(descriptor), DIRECTORY + posix_name, owner)
+    return Segment(posix_name, descriptor, _trusted(descriptor, name, posix_name, None), None)
+
+
 def _trusted(descriptor: int, name: str, posix_name: str, clock: Clock | None) -> mmap.mmap:
     """The memory of a segment's file, when its header can be trusted."""
     path = DIRECTORY + posix_name

@@ -38,6 +38,12 @@ class Share:
         interval_ticks = -(-TICKS_PER_NS * rate.period_ns * hosts // rate.count)
         return cls(interval_ticks, max(rate.burst * rate.interval_ticks, interval_ticks))
 
+    @classmethod
+    def of_most(cls, rate: Rate, hosts: int) -> Share:
+        """The same, with `hosts_max` of the rate in the place of a count beyond it: then all hosts
+        together admit more, by as much as the count is cut."""
+        return cls.of(rate, min(hosts, hosts_max(rate)))
+
 
 def hosts_max(rate: Rate) -> int:
     """The most hosts for which burst * T stays below 2**61 ticks; at least 1."""

@@ -16,7 +16,7 @@ LIMIT_ROWS = 256
 LIMIT_ROW_BYTES = 192
 LIMIT_BUFFER_BYTES = 64  # two of them follow 64 bytes of head and name
 SECTION_BYTES = 24  # kind u32, item bytes u32, offset u64, items u64
-LIMITS, COUNTERS, SLOTS = range(3)  # positions in the directory
+LIMITS, HOSTS, COUNTERS, SLOTS = range(4)  # positions in the directory
 
 # Offset in bytes and struct format of each field of the header.
 HEADER_FIELDS = {
@@ -47,7 +47,8 @@ NUMBERS_FIELDS = {
     "salt": (40, "Q"),
     "mode": (48, "H"),
     "when_full": (50, "H"),
-    "algorithm": (52, "I"),
+    "algorithm": (52, "H"),
+    "flags": (54, "H"),
 }
 
 

@@ -80,7 +80,7 @@ HOSTILE: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "truncated": (lambda path: os.truncate(path, 3 * HEADER_BYTES), "its header states"),
     "sparse": (sparse, "has memory for"),
-    "another layout": (header("layout_version", 3), "layout version 3, this shmlimit reads 2"),
+    "another layout": (header("layout_version", 4), "layout version 4, this shmlimit reads 3"),
     "geometry": (header("lines", 7), "directory that does not fit"),
     "another boot": (header("boot_id", b"x" * 16), "before the last boot"),
     "another clock": (header("clock_id", 7), "clock 7"),
@@ -135,7 +135,7 @@ def test_a_segment_of_another_layout_that_is_in_use_is_kept(
     run: Run, segment_name: str, path: Path
 ) -> None:
     with shmlimit.Limiter(segment_name, keys=100, a="1/s"):
-        header("layout_version", 3)(path)
+        header("layout_version", 4)(path)
         assert f"in use by {os.getpid()}: segment" in run("list").row(segment_name)
         assert run("remove", segment_name).code == 1
         assert path.exists()

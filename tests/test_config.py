@@ -151,8 +151,8 @@ LIMIT = '[limits.per_ip]\nrate = "1/s"\n'
         ("limits = 'x'\n" + TABLE, "limits: 'x' is not accepted; accepted: a table"),
         ("[tabel]\n" + GOOD, "tabel: is unknown; did you mean 'table'?; accepted here: table"),
         ("[limit.a]\n" + GOOD, "limit: is unknown; did you mean 'limits'?; accepted here"),
-        ("[zzz]\n" + GOOD, "zzz: is unknown; accepted here: table, limits"),
-        ('"a\\u001bb" = 1\n' + GOOD, r"'a\x1bb': is unknown; accepted here: table, limits"),
+        ("[zzz]\n" + GOOD, "zzz: is unknown; accepted here: table, hosts, limits"),
+        ('"a\\u001bb" = 1\n' + GOOD, r"'a\x1bb': is unknown; accepted here: table, hosts, limits"),
         (
             TABLE + "key = 1\n" + LIMIT,
             "table.key: is unknown; did you mean 'keys'?; accepted here: name, keys, workers",
@@ -160,7 +160,7 @@ LIMIT = '[limits.per_ip]\nrate = "1/s"\n'
         (
             TABLE + LIMIT + "Rate = 1",
             "limits.per_ip.Rate: is unknown; did you mean 'rate'?; "
-            "accepted here: rate, key, mode, when_full",
+            "accepted here: rate, key, scope, mode, when_full",
         ),
         (
             TABLE + LIMIT + "whenfull = 'deny'",

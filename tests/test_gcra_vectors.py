@@ -66,8 +66,9 @@ class LimiterBucket:
         self.share(sequence["hosts"])
 
     def share(self, hosts: int) -> None:
-        share = Share.of(self.rate, hosts)
-        self.limiter._segment.table.publish("v", [self.rate], [share], "enforce", "evict")
+        table = self.limiter._segment.table
+        table.hosts.pin(hosts)
+        table.publish("v", [self.rate])
 
     def hit(self, t_ns: int, cost: int) -> tuple[bool, int, int | None, int]:
         self.clock.ns = BASE_NS + t_ns

@@ -8,7 +8,6 @@ import pytest
 
 import shmlimit
 from shmlimit.errors import ConfigError
-from shmlimit.share import Share
 from tests.conftest import Clock
 
 INTERVAL_NS = 1_000_000_000
@@ -63,7 +62,7 @@ def test_the_drain_of_a_slow_rate_goes_with_the_rate(segment_name: str, clock: C
     with shmlimit.Limiter(segment_name, keys=100, clock=clock, a=slow) as limiter:
         assert limiter["a"].hit("x").retry_after_ns == 3600 * INTERVAL_NS
         (rate,) = EMPTY.rates
-        limiter._segment.table.publish("a", [rate], [Share.of(rate)], "enforce", "evict")
+        limiter._segment.table.publish("a", [rate])
         assert limiter["a"].hit("x").retry_after_ns == INTERVAL_NS
         assert limiter["a"].peek("x", 0).remaining == 0, "and nothing is minted"
 

@@ -13,7 +13,6 @@ from shmlimit import Limiter, Rate
 from shmlimit.errors import LimitNotFound, LimitRemoved, WrongLayout
 from shmlimit.segment_facts import facts_of
 from shmlimit.segment_view import viewed
-from shmlimit.share import Share
 from tests.processes import forked
 from tests.segment_file import SegmentFile
 
@@ -123,9 +122,9 @@ def test_another_algorithm_forgets_its_keys_and_is_refused_by_those_who_do_not_k
         with Limiter(segment_name, keys=100) as older, pytest.raises(WrongLayout, match=told):
             older["a"].hit("x")
         table, rates = limiter._segment.table, Rate.parse_several("10/d")
-        table.publish("a", rates, [Share.of(rates[0])], "enforce", "evict")
+        table.publish("a", rates)
         assert limiter["a"].hit("x").remaining == 9, "its words mean something else by now"
-        table.publish("a", rates, [Share.of(rates[0])], "shadow", "evict")
+        table.publish("a", rates, "shadow")
         assert limiter["a"].hit("x").remaining == 8
 
 

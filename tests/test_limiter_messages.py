@@ -38,7 +38,7 @@ def test_a_file_that_changes_a_running_limit_is_logged(
     with shmlimit.Limiter(segment_name, keys=100, a="3/min") as running:
         config = shmlimit.Config.load(file)
         other = shmlimit.Limiter.__new__(shmlimit.Limiter)
-        other._open(config, None, None, replace=True)  # as another process would by from_config
+        other._open(config, None, None, replace="file")  # as another process would by from_config
         other.close()
         (message,) = caplog.messages
         assert "ran at 3/min, enforce, evict when full and runs at 50/min, off" in message

@@ -24,7 +24,6 @@ from hypothesis.stateful import (
 import shmlimit
 from shmlimit.errors import CostExceedsBurst, LimitRemoved
 from shmlimit.rate import Rate
-from shmlimit.share import Share
 from tests.conftest import Clock
 from tests.oracle import TICKS_PER_NS, OracleLimit
 
@@ -74,6 +73,7 @@ class LimiterMachine(RuleBasedStateMachine):
         self.limiter = shmlimit.Limiter(
             self.segment_name, keys=self.table_keys, workers=1, clock=self.clock, a="1/s", b="1/s"
         )
+        self.hosts = 1
         self.epoch_ns = self.clock.ns - SECOND
         self.limits = {name: self.limiter[name] for name in ("a", "b")}
         self.oracles: dict[str, list[OracleLimit]] = {"a": [], "b": []}  # one a rate
@@ -249,16 +249,15 @@ class LimiterMachine(RuleBasedStateMachine):
                 oracles.append(OracleLimit(count, period_ns, burst))
             oracle = oracles[place]
             oracle.count, oracle.period_ns, oracle.burst = count, period_ns, burst
-            oracle.share(1)
+            oracle.share(self.hosts)
         self.removed.discard(name)
         self.rows[name] = max(self.rows[name], len(numbers))
-        self.publish(name, hosts=1)
+        self.publish(name)
         assert self.limiter[name].rates == tuple(Rate(*rate, burst) for rate, burst in numbers)
 
-    def publish(self, name: str, hosts: int) -> None:
+    def publish(self, name: str) -> None:
         rates = [Rate(each.count, each.period_ns, each.burst) for each in self.oracles[name]]
-        shares = [Share.of(rate, hosts) for rate in rates]
-        self.limiter._segment.table.publish(name, rates, shares, "enforce", self.when_full)
+        self.limiter._segment.table.publish(name, rates, "enforce", self.when_full)
 
     @rule(name=LIMITS)
     def remove(self, name: str) -> None:
@@ -326,14 +325,14 @@ class OwingMachine(LimiterMachine):
                 oracle.tat_ticks[key] = reached
             self.counts[name]["cells"] += cost
 
-    @rule(name=LIMITS, hosts=st.integers(1, 9))
-    def other_hosts(self, name: str, hosts: int) -> None:
+    @rule(hosts=st.integers(1, 9))
+    def other_hosts(self, hosts: int) -> None:
         """As when hosts join and leave. Debts stay the same in time."""
-        if not self.there(name):
-            return
-        for oracle in self.oracles[name]:
-            oracle.share(hosts)
-        self.publish(name, hosts)
+        self.hosts = hosts
+        for oracles in self.oracles.values():
+            for oracle in oracles:
+                oracle.share(hosts)
+        self.limiter._segment.table.hosts.pin(hosts)
 
 
 class SmallestTable(LimiterMachine):

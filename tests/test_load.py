@@ -13,7 +13,6 @@ import pytest
 
 import shmlimit
 from shmlimit.rate import Rate
-from shmlimit.share import Share
 
 NS_PER_S = 1_000_000_000
 SOAK = int(os.environ.get("SHMLIMIT_SOAK", "1"))  # how many times more calls
@@ -89,7 +88,7 @@ def test_a_rate_that_alternates_under_load_mints_nothing_beyond_the_first_change
         while not limiter.counters()["a"]["denied"]:
             os.sched_yield()  # until the burst is owed
         for rate in [slow, fast] * 50:
-            publish("a", [rate], [Share.of(rate)], "enforce", "evict")
+            publish("a", [rate])
             made = decisions(limiter)
             while decisions(limiter) < made + 1000:
                 os.sched_yield()  # until others have met that rate

@@ -207,8 +207,8 @@ HEADERS: dict[str, tuple[Damage, type[SegmentError], tuple[str, ...]]] = {
     ),
     "no magic": (set_header("magic", 0), errors.WrongMagic, (REMOVE,)),
     "newer layout": (
-        set_header("layout_version", 3), errors.WrongLayout,
-        ("has layout version 3, this shmlimit reads 2", "stop the older servers first", REMOVE),
+        set_header("layout_version", 4), errors.WrongLayout,
+        ("has layout version 4, this shmlimit reads 3", "stop the older servers first", REMOVE),
     ),
     "older layout": (set_header("layout_version", 0), errors.WrongLayout, (REMOVE,)),
     "stated size": (set_header("segment_bytes", 4096), errors.WrongSize, (REMOVE,)),

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from shmlimit import CostExceedsBurst, LimitConfig, Limiter, Rate
-from shmlimit.share import Share
 from tests.conftest import Clock
 from tests.oracle import OracleLimit
 
@@ -214,8 +213,7 @@ def test_rates_are_added_and_dropped_while_requests_come(segment_name: str, cloc
 
         def publish(text: str) -> None:
             rates = Rate.parse_several(text)
-            shares = [Share.of(rate) for rate in rates]
-            table.publish("a", rates, shares, "enforce", "evict")
+            table.publish("a", rates)
 
         assert limit.hit("x", 2)
         publish("2/s; 3/h")
@@ -244,19 +242,18 @@ def test_a_publisher_killed_between_two_rates_is_continued_by_the_next(
         limit, table = limiter["a"], limiter._segment.table
         limit.hit("x")
         rates = Rate.parse_several("2/s; 1/h")
-        shares = [Share.of(rate) for rate in rates]
 
         def killed(size: int) -> bytes:
             raise InterruptedError
 
-        table.publish("a", rates, shares, "enforce", "evict")
-        table.publish("a", rates[:1], shares[:1], "enforce", "evict")
+        table.publish("a", rates)
+        table.publish("a", rates[:1])
         monkeypatch.setattr("os.urandom", killed)
         with pytest.raises(InterruptedError):
-            table.publish("a", rates, shares, "enforce", "evict")
+            table.publish("a", rates)
         monkeypatch.undo()
         assert limit.rates == rates[:1]
-        table.publish("a", rates, shares, "enforce", "evict")
+        table.publish("a", rates)
         clock.ns += S
         assert limit.hit("x").limit == 1
 

@@ -56,7 +56,7 @@ def test_a_fleet_that_asks_all_the_time_gets_the_rate_and_the_stated_burst(
         for host in range(hosts):
             limiter = Limiter(f"{segment_name}-{host}", keys=10, workers=1, clock=clock, a=rate)
             stack.enter_context(limiter)
-            limiter._segment.table.publish("a", [rate], [Share.of(rate, hosts)], "enforce", "evict")
+            limiter._segment.table.hosts.pin(hosts)
             limits.append(limiter["a"])
         for _ in range(600):
             for host, limit in enumerate(limits):

@@ -87,7 +87,7 @@ class RateLimitMiddleware:
             )
 
     def _decide(self, environ: WSGIEnvironment, limiter: Limiter) -> tuple[Decision, ...]:
-        if limiter.config is not self._config:
+        if limiter.follow() is not self._config:
             self._follow(limiter)
         asked = [(name, key_of(environ)) for name, key_of in self._limits]
         while asked:
