@@ -1,5 +1,5 @@
-"""gunicorn's hooks: the master makes the table of shmlimit.toml before it forks, reads the file
-again at a reload (HUP), and removes the table when it has stopped.
+"""gunicorn's hooks: the master makes the table of shmlimit.toml before it forks, starts the agent,
+reads the file again at a reload (HUP), and removes the table when it has stopped.
 
 Either `gunicorn -c python:gunicorn_hooks app:app`, or in a gunicorn.conf.py of one's own:
 
@@ -33,6 +33,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gunicorn_hooks.agent import start_agent
 from gunicorn_hooks.composition import Composition, guarded
 from gunicorn_hooks.server_log import ServerLog
 from shmlimit.config import ENVIRONMENT_VARIABLE, Config, LimitConfig
@@ -43,7 +44,7 @@ from shmlimit.segment_usage import mapped_files, usage_of
 if TYPE_CHECKING:
     from gunicorn.arbiter import Arbiter
 
-__all__ = ["nworkers_changed", "on_exit", "on_reload", "on_starting"]
+__all__ = ["nworkers_changed", "on_exit", "on_reload", "on_starting", "when_ready"]
 
 KILLED_WORKERS_WAIT_S = 5.0
 DIRTY_WORKERS_WAIT_S = 5.0
@@ -65,6 +66,13 @@ def on_starting(server: Arbiter) -> None:
     _open_or_refuse(server)
 
 
+@guarded("run `shmlimit agent` beside the server, to have the count of hosts followed")
+def when_ready(server: Arbiter) -> None:
+    """The workers are about to be forked. The agent is no child that they could inherit from."""
+    if _limiter is not None:
+        start_agent(server, _limiter)
+
+
 @guarded("start the server again to have shmlimit.toml read")
 def on_reload(server: Arbiter) -> None:
     _complete_late(server)
@@ -78,6 +86,8 @@ def on_reload(server: Arbiter) -> None:
         server.log.error(
             "shmlimit: the limits stay as they are; correct this and send HUP again: %s", error
         )
+    if _limiter is not None and not _limiter.has_agent:
+        start_agent(server, _limiter)
 
 
 @guarded("`shmlimit list` shows whether a table was left behind; the next start takes it over")
@@ -92,7 +102,9 @@ def on_exit(server: Arbiter) -> None:
             _limiter.close()
 
 
-_composition = Composition((nworkers_changed, on_starting, on_reload, on_exit), last=["on_exit"])
+_composition = Composition(
+    (nworkers_changed, on_starting, when_ready, on_reload, on_exit), last=["on_exit"]
+)
 
 
 def _complete_late(server: Arbiter) -> None:

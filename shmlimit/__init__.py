@@ -6,10 +6,12 @@ if not decision:
     ...  # refused: decision.retry_after seconds
 """
 
-from shmlimit._core import CheckReport, Decision, Limit, Reset
+from shmlimit._core import CheckReport, Decision, HostsState, Limit, Reset
+from shmlimit.agent.start import start_agent
 from shmlimit.config import Config, LimitConfig, TableConfig
 from shmlimit.decisions import Decisions
 from shmlimit.errors import (
+    AgentNotStarted,
     ConfigError,
     CostExceedsBurst,
     InvalidRate,
@@ -29,12 +31,14 @@ from shmlimit.rate import Rate
 __version__ = "0.1.0"
 
 __all__ = [
+    "AgentNotStarted",
     "CheckReport",
     "Config",
     "ConfigError",
     "CostExceedsBurst",
     "Decision",
     "Decisions",
+    "HostsState",
     "InvalidRate",
     "Key",
     "Limit",
@@ -51,4 +55,5 @@ __all__ = [
     "TableConfig",
     "TableDamaged",
     "TooManyLimits",
+    "start_agent",
 ]

@@ -55,17 +55,28 @@ def running(
 
 
 def workers_of(master: int) -> set[int]:
-    """The pids of a master's live children."""
-    pids = set()
+    """The pids of a master's live children, its agent not among them."""
+    return {pid for pid, command in children_of(master).items() if not is_agent(command)}
+
+
+def children_of(parent: int) -> dict[int, str]:
+    """The live ones, each with its command line."""
+    found = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit() and process_start_ticks(int(entry)) is not None:
             try:
                 line = Path(f"/proc/{entry}/stat").read_text()
+                command = Path(f"/proc/{entry}/cmdline").read_bytes()
             except OSError:
                 continue
-            if int(line[line.rindex(")") + 2 :].split()[1]) == master:
-                pids.add(int(entry))
-    return pids
+            if int(line[line.rindex(")") + 2 :].split()[1]) == parent:
+                found[int(entry)] = command.replace(b"\0", b" ").decode()
+    return found
+
+
+def is_agent(command: str) -> bool:
+    """Whether a command line is an agent's, just started or with its title."""
+    return "shmlimit.agent" in command or command.startswith("shmlimit: agent")
 
 
 def statuses(port: int, requests: int) -> list[int]:

@@ -60,6 +60,7 @@ def file(
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("SHMLIMIT_CONFIG", raising=False)
     monkeypatch.setattr(gunicorn_hooks, "_limiter", None)
+    monkeypatch.setattr(gunicorn_hooks, "start_agent", lambda *_: None)
     monkeypatch.setattr(gunicorn_hooks._composition, "_config", None)
     caplog.set_level(logging.INFO)
     yield path
