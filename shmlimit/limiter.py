@@ -179,6 +179,11 @@ class Limiter:
         place = path or self.config.path
         if place is None:
             raise ConfigError(f"limiter {self.name!r} was made in code: give reload a file's path")
+        if not self._segment.has_name:
+            log.warning(
+                "segment %s has lost its name: those who have it go on, others that open the name "
+                "count for themselves; restart the server", self._segment.path,
+            )  # fmt: skip
         # In one step: the middleware takes a new config as the sign to look again.
         self.config = reload(self._segment, self.config, place, "by hand")
         self._reloads_seen = self._segment.table.reloads

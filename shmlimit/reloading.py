@@ -30,11 +30,6 @@ def reload(
     except (ConfigError, TooManyLimits) as error:
         hosts.refuse(str(error))
         raise
-    if not segment.has_name:
-        log.warning(
-            "segment %s has lost its name: those who have it go on, others that open the name "
-            "count for themselves; restart the server", segment.path,
-        )  # fmt: skip
     publish(segment.table, config, replace)
     named = {limit.name for limit in config.limits}
     # What code has named is no file's to remove.

@@ -135,12 +135,12 @@ class Agent:
         if time.monotonic() < self._begins_at_s:
             return
         self._keep_follower()
-        if not self._works:
-            if not try_lock(self._lock_descriptor, AGENT_BYTE, EXCLUSIVE):
-                return
-            self._work()
+        if not self._works and not try_lock(self._lock_descriptor, AGENT_BYTE, EXCLUSIVE):
+            return
         if self._self is not None:
             self._segment.table.hosts.beat(self._self.pid, self._self.start_ticks)
+        if not self._works:
+            self._work()
         if not self._name_lost and not self._segment.has_name:
             self._name_lost = True
             log.warning(
