@@ -87,9 +87,10 @@ def test_limiters_are_apart_and_are_gone_afterwards() -> None:
 
 
 def test_a_limiter_that_another_user_still_has_is_gone_all_the_same() -> None:
-    with limiters(FakeClock()) as make:
+    clock = FakeClock()
+    with limiters(clock) as make:
         limiter = make(a="1/h")
-        other = Limiter(limiter.name, keys=1000)
+        other = Limiter(limiter.name, keys=1000, clock=clock)
     try:
         assert not limiter.path.exists()
     finally:
