@@ -11,7 +11,7 @@ from shmlimit._core import Limit, Table
 from shmlimit.config import Config, LimitConfig
 from shmlimit.errors import LimitNotFound, LimitRemoved, WrongLayout
 from shmlimit.hosts.settings import HostsConfig
-from shmlimit.rate import Rate
+from shmlimit.rate import Rate, period_text
 from shmlimit.share import hosts_max
 
 log = logging.getLogger("shmlimit")
@@ -55,7 +55,7 @@ def publish_limit(table: Table, limit: LimitConfig, source: Path | None, replace
     elif before not in (None, runs):
         log.warning(
             "limit %s of table %s ran at %s and runs at %s now, in all processes, as %s says%s",
-            limit.name, table.header.name, before, runs, source,
+            limit.name, table.header.name, before, runs, source or "code",
             surplus_text(rates_before, running.rates),
         )  # fmt: skip
     running.key = limit.key
@@ -81,13 +81,19 @@ def publish_hosts(table: Table, hosts: HostsConfig, source: Path | None) -> None
     if state.source not in ("", hosts.source):
         log.warning(
             "hosts: table %s followed %s and follows %s now, as %s says: divided by %d",
-            table.header.name, state.source, hosts.source, source, table.hosts.state().in_force,
+            table.header.name, state.source, hosts.source, source or "code",
+            table.hosts.state().in_force,
         )  # fmt: skip
 
 
 def warn_of_thin_shares(table: Table, names: list[str] | None = None) -> None:
-    """Tells of limits that leave a host less than one request. To be called when the count of hosts
-    or the limits have changed; None: all limits."""
+    """Logs them. To be called when the count of hosts or the limits have changed."""
+    for warning in thin_shares(table, names):
+        log.warning("%s", warning)
+
+
+def thin_shares(table: Table, names: list[str] | None = None) -> Iterator[str]:
+    """The limits that leave a host less than one request, of those or of all, with the remedy."""
     hosts = table.hosts.state().in_force
     for name in table.names() if names is None else names:
         try:
@@ -97,7 +103,7 @@ def warn_of_thin_shares(table: Table, names: list[str] | None = None) -> None:
             continue
         for rate in rates:
             for warning in thin_share(rate, hosts):
-                log.warning("limit %s of table %s: %s", name, table.header.name, warning)
+                yield f"limit {name} of table {table.header.name}: {warning}"
 
 
 def thin_share(rate: Rate, hosts: int) -> Iterator[str]:
@@ -126,6 +132,8 @@ def surplus_text(before: tuple[Rate, ...], now: tuple[Rate, ...]) -> str:
     if len(before) != 1 or len(now) != 1 or before == now:
         return ""
     cells = now[0].surplus_after(before[0])
+    if cells == 0:
+        return ""
     return f"; debts are kept as time: who owes all of the old burst may take {cells} at once"
 
 
@@ -134,6 +142,22 @@ def numbers_text(limit: Limit | LimitConfig) -> str:
     rates = "; ".join(map(str, limit.rates))
     of_host = ", whole on each host" if limit.scope == "host" else ""
     return f"{rates}, {limit.mode}, {limit.when_full} when full{of_host}"
+
+
+def share_text(limit: Limit, hosts: int) -> str:
+    """What one of that many hosts enforces of a limit."""
+    if hosts == 1 or limit.scope == "host":
+        return "; ".join(map(str, limit.rates))
+    return "; ".join(_part_text(rate, min(hosts, hosts_max(rate))) for rate in limit.rates)
+
+
+def _part_text(rate: Rate, hosts: int) -> str:
+    count, burst = rate.count / hosts, max(rate.burst / hosts, 1)  # one at least may pass at once
+    return f"{_decimal(count)}/{period_text(rate.period_ns)} burst {_decimal(burst)}"
+
+
+def _decimal(value: float) -> str:
+    return f"{value:.4g}" if value < 1000 else f"{value:.0f}"
 
 
 def _running(table: Table, name: str) -> tuple[str | None, tuple[Rate, ...]]:

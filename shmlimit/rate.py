@@ -138,7 +138,7 @@ class Rate:
     def __str__(self) -> str:
         """The canonical spelling: `Rate.parse(str(rate)) == rate`."""
         burst = "" if self.burst == self.count else f" burst {self.burst}"
-        return f"{self.count}/{_period_text(self.period_ns)}{burst}"
+        return f"{self.count}/{period_text(self.period_ns)}{burst}"
 
 
 def rates_fault(rates: Sequence[Rate]) -> str | None:
@@ -264,7 +264,7 @@ def _unit_ns(word: str) -> int:
     raise _RateTextError(f"{word!r} is not a unit of time{hint}")
 
 
-def _period_text(period_ns: int) -> str:
+def period_text(period_ns: int) -> str:
     """The largest unit that fits a whole number of times; shorter than 1 ms and odd: decimals."""
     for unit, unit_ns in reversed(UNITS_NS.items()):
         multiple, rest_ns = divmod(period_ns, unit_ns)

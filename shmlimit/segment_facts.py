@@ -8,6 +8,8 @@ from typing import Any
 
 from shmlimit._core import COUNTERS
 from shmlimit.errors import ShmlimitError, TableDamaged
+from shmlimit.hosts_facts import hosts_facts, hosts_rows
+from shmlimit.publication import share_text
 from shmlimit.segment_usage import Usage
 from shmlimit.segment_view import SegmentView
 
@@ -35,6 +37,7 @@ def facts_of(view: SegmentView, usage: Usage | None) -> dict[str, Any]:
         "time_namespace": header.time_ns_inode,
         "pid_namespace": header.pid_ns_inode,
         "same_pid_namespace": view.same_pids,
+        "hosts": hosts_facts(view),
         "limits": {name: _limit(view, name) for name in table.names()},
         "counters": table.counters(),
         "worker_rows": header.worker_rows,
@@ -47,14 +50,21 @@ def facts_of(view: SegmentView, usage: Usage | None) -> dict[str, Any]:
     }
 
 
-def _limit(view: SegmentView, name: str) -> dict[str, str | None]:
+def _limit(view: SegmentView, name: str) -> dict[str, str | bool | None]:
+    """`share` is what this host enforces; `by_hand`: until the configuration is loaded again."""
+    told: dict[str, str | bool | None] = dict.fromkeys(
+        ("rate", "share", "mode", "when_full", "scope", "by_hand", "damage")
+    )
     try:
         limit = view.table.limit(name)
-        rates = "; ".join(map(str, limit.rates))
-        told = {"rate": rates, "mode": limit.mode, "when_full": limit.when_full}
-        return told | {"damage": None}
+        hosts = view.table.hosts.state().in_force
+        told["rate"] = "; ".join(map(str, limit.rates))
+        told["share"] = share_text(limit, hosts)
+        told["mode"], told["when_full"] = limit.mode, limit.when_full
+        told["scope"], told["by_hand"] = limit.scope, limit.by_hand
     except ShmlimitError as error:
-        return {"rate": None, "mode": None, "when_full": None, "damage": str(error)}
+        told["damage"] = str(error)
+    return told
 
 
 def _utc(seconds: float) -> str | None:
@@ -77,10 +87,13 @@ def facts_text(facts: dict[str, Any], usage: Usage | None, owner: str) -> Iterat
         ("clock", f"{facts['clock']} of boot {facts['boot_id']}"),
         ("pids", f"namespace {facts['pid_namespace']}, {pids}"),
         ("slots", _slots_text(facts["slots"]) or "damaged: see check-segment"),
+        *hosts_rows(facts["hosts"]),
     ]
     yield from columns(rows)
     yield ""
-    yield from columns([("LIMIT", "RATE", "MODE", "WHEN FULL"), *_limit_rows(facts["limits"])])
+    yield from columns(
+        [("LIMIT", "RATE", "THIS HOST", "MODE", "WHEN FULL"), *_limit_rows(facts["limits"])]
+    )
     yield ""
     yield from columns(_counter_rows(facts))
 
@@ -94,12 +107,14 @@ def _slots_text(slots: dict[str, int] | None) -> str:
     )
 
 
-def _limit_rows(limits: dict[str, dict[str, str | None]]) -> Iterator[Sequence[object]]:
+def _limit_rows(limits: dict[str, dict[str, Any]]) -> Iterator[Sequence[object]]:
     for name, told in limits.items():
         if told["damage"]:
             yield name, told["damage"]
-        else:
-            yield name, told["rate"], told["mode"], told["when_full"]
+            continue
+        here = "all of it" if told["share"] == told["rate"] else told["share"]
+        by_hand = ", by hand" if told["by_hand"] else ""
+        yield name, told["rate"], here, told["mode"], told["when_full"] + by_hand
 
 
 def _counter_rows(facts: dict[str, Any]) -> Iterator[Sequence[object]]:

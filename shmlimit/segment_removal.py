@@ -10,9 +10,9 @@ from typing import NamedTuple
 from shmlimit.errors import NotRegularFile, SegmentError
 from shmlimit.lock import EXCLUSIVE, USERS_BYTE, opened, try_lock
 from shmlimit.segment_creation import remove_leftovers
+from shmlimit.segment_file import not_found
 from shmlimit.segment_name import DIRECTORY, segment_name
 from shmlimit.segment_usage import Usage, mapped_files, usage_of
-from shmlimit.segment_view import not_found
 
 
 class Removal(NamedTuple):

@@ -7,7 +7,6 @@ and one that stays keeps no segment alive.
 
 from __future__ import annotations
 
-import errno
 import mmap
 import os
 import time
@@ -16,13 +15,12 @@ from contextlib import contextmanager, suppress
 from typing import NoReturn
 
 from shmlimit import _core
-from shmlimit.errors import ConfigError, SegmentError, SegmentNotFound, WrongSize
+from shmlimit.errors import ConfigError, SegmentError
 from shmlimit.process import namespace_inode, process_lives
-from shmlimit.refusal import REMOVAL, refuse_file, refuse_header
+from shmlimit.refusal import refuse_header
 from shmlimit.segment import EPOCH_MARGIN_NS, KEYS_PER_LINE
+from shmlimit.segment_file import opened_file
 from shmlimit.segment_name import DIRECTORY, segment_name
-
-STAT_BLOCK_BYTES = 512  # the unit of st_blocks
 
 
 class SegmentView:
@@ -67,19 +65,10 @@ def viewed(name: str, owner: int) -> Iterator[SegmentView]:
 def viewed_file(posix_name: str, owner: int) -> Iterator[SegmentView]:
     """The same for a segment's POSIX name."""
     path = DIRECTORY + posix_name
-    with _reading(path, owner) as descriptor:
-        found = os.fstat(descriptor)
-        if found.st_size == 0:
-            raise WrongSize(f"segment {path} is empty; {REMOVAL.format(path=path)}")
-        if found.st_blocks * STAT_BLOCK_BYTES < found.st_size:
-            # to read what was never written would make the file grow
-            raise WrongSize(
-                f"segment {path} has memory for {found.st_blocks * STAT_BLOCK_BYTES} of its "
-                f"{found.st_size} bytes; {REMOVAL.format(path=path)}"
-            )
+    with opened_file(path, owner, os.O_RDONLY) as descriptor:
         try:
-            mapping = mmap.mmap(descriptor, found.st_size, access=mmap.ACCESS_COPY)
-        except OSError as error:
+            mapping = mmap.mmap(descriptor, os.fstat(descriptor).st_size, access=mmap.ACCESS_COPY)
+        except (OSError, ValueError) as error:  # ValueError: it was emptied just now
             raise SegmentError(
                 f"segment {path} cannot be mapped: {error}; raise the limit of address space "
                 f"(ulimit -v)"
@@ -100,35 +89,3 @@ def _name(header: _core.Header, posix_name: str, owner: int) -> str:
 
 def _refuse_to_publish() -> NoReturn:
     raise SegmentError("a view of a segment publishes nothing: open it with shmlimit.Limiter")
-
-
-@contextmanager
-def _reading(path: str, owner: int) -> Iterator[int]:
-    """A descriptor that only reads the file of a segment, refused unless it is that owner's, is
-    regular and is private."""
-    found = None
-    with suppress(FileNotFoundError, NotADirectoryError):
-        found = os.lstat(path)
-    if found is None:
-        raise not_found(path)
-    refuse_file(found, path, owner)
-    try:
-        # A link or a FIFO may have come since: neither followed nor waited for.
-        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
-        descriptor = os.open(path, flags)
-    except FileNotFoundError:
-        raise SegmentNotFound(f"segment {path} was removed meanwhile") from None
-    except OSError as error:
-        remedy = "try again" if error.errno == errno.ELOOP else f"run as uid {owner} or as root"
-        raise SegmentError(f"segment {path} cannot be opened: {error.strerror}; {remedy}") from None
-    try:
-        refuse_file(os.fstat(descriptor), path, owner)
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def not_found(path: str) -> SegmentNotFound:
-    missing = not os.path.isdir(DIRECTORY)
-    remedy = f"mount a tmpfs at {DIRECTORY}" if missing else "`shmlimit list` shows what there is"
-    return SegmentNotFound(f"no segment {path}; {remedy}")

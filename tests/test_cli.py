@@ -143,7 +143,8 @@ def test_inspect_shows_a_live_count(run: Run, limiter: shmlimit.Limiter, segment
         own = facts["workers"][0]
         assert (own["pid"], own["alive"]) == (os.getpid(), True)
     assert facts["limits"]["b"] == {
-        "rate": "5/10min", "mode": "enforce", "when_full": "evict", "damage": None,
+        "rate": "5/10min", "share": "5/10min", "mode": "enforce", "when_full": "evict",
+        "scope": "global", "by_hand": False, "damage": None,
     }  # fmt: skip
     assert 0 <= facts["age_s"] < 600
     assert facts["damage"] is None
@@ -361,7 +362,7 @@ def test_a_segment_that_is_not_there(run: Run, segment_name: str, command: str) 
 def test_no_shared_memory_directory(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str
 ) -> None:
-    for module in ("segment", "segment_view", "segment_listing", "segment_removal"):
+    for module in ("segment", "segment_file", "segment_listing", "segment_removal"):
         monkeypatch.setattr(f"shmlimit.{module}.DIRECTORY", str(tmp_path / "missing"))
     answer = run(command, *([] if command == "list" else ["shop"]))
     assert (answer.code, answer.out, answer.err.count("\n")) == (1, "", 1)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import shmlimit
-from shmlimit import cli
+from shmlimit.commands.answer import BAD, FINE
 from tests.segment_file import COUNTERS, LIMITS, SLOTS, SegmentFile
 from tests.test_cli import Answer, Run, inspected, killed_after, listed, path, run
 
@@ -193,7 +193,7 @@ def test_random_bytes_give_an_answer(run: Run, segment_name: str, segment: Path,
         run(command, segment_name, *flags)
         for command, flags in (("inspect", []), ("inspect", ["--json"]), ("check-segment", []))
     ]
-    assert {answer.code for answer in answers} <= {cli.FINE, cli.BAD}
+    assert {answer.code for answer in answers} <= {FINE, BAD}
     assert json.loads(answers[1].out)["path"] == str(segment)
     assert all(answer.out.isascii() for answer in answers)
     assert listed(run, segment_name)["keys"] == 100

@@ -7,7 +7,9 @@ A follower waits for its leader's end and takes its place. So after a death the 
 moment later, though nobody in the server notices: a master reaps its children and tells nobody.
 
 An agent ends when its master has ended, however that was, and at SIGTERM. It ignores the signals
-that a terminal or a server's group gets, and its exit status is 0 or 1.
+that a terminal or a server's group gets, and its exit status is 0 or 1. One that is run by hand
+(shmlimit/commands/agent.py) has no follower, since its supervisor starts it again, and heeds the
+terminal.
 """
 
 from __future__ import annotations
@@ -45,7 +47,8 @@ SHORT_LIFE_S = 10.0  # a leader that ends sooner may have ended by itself
 SHORT_LIVES_PARDONED = 3
 PAUSE_MOST_S = 60.0  # after further ones
 FOLLOWER_AGAIN_S = 1.0  # after a follower that ended
-_IGNORED = ("SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGPIPE", "SIGTTIN", "SIGTTOU")
+_IGNORED = ("SIGUSR1", "SIGUSR2", "SIGPIPE", "SIGTTIN", "SIGTTOU")
+_OF_TERMINALS = ("SIGINT", "SIGHUP", "SIGQUIT")
 
 
 class Agent:
@@ -54,7 +57,7 @@ class Agent:
     def __init__(
         self, segment: Segment, config: Path, master: ProcessId | None, spec: AgentSpec | None
     ) -> None:
-        """Without a master it ends only at SIGTERM; without a spec it leads without a follower."""
+        """Without a master it ends only at a signal; without a spec it is run by hand."""
         self._segment = segment
         self._config = config
         self._spec = spec
@@ -73,10 +76,16 @@ class Agent:
         self._woken, self._waker = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
     def run(self) -> int:
-        """The exit status."""
+        """The exit status: 1 when it was run by hand and the name leads to another segment now."""
         self._set_signals()
         self._title()
         while not self._leaves():
+            if self._spec is None and not self._segment.has_name:
+                log.error(
+                    "agent: segment %s has lost its name, or the name is another segment's: start "
+                    "this agent again, to work for that one", self._segment.path,
+                )  # fmt: skip
+                return 1
             if self._leader is not None and self._leader.ended():
                 self._succeed(self._leader)
             if self._leader is None:
@@ -90,6 +99,9 @@ class Agent:
         signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
         for name in _IGNORED:
             signal.signal(getattr(signal, name), signal.SIG_IGN)
+        for name in _OF_TERMINALS:
+            heeded = self._on_term if self._spec is None else signal.SIG_IGN
+            signal.signal(getattr(signal, name), heeded)
         signal.signal(signal.SIGTERM, self._on_term)
         signal.signal(signal.SIGCHLD, lambda *_: None)  # so that it wakes
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
