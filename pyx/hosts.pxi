@@ -117,6 +117,14 @@ cdef class Hosts:
                 n.count = count
             return self.publish(&n, before)
 
+    def clamp(self, least, most):
+        """Moves the count into bounds that the configuration has changed, without a new reading."""
+        cdef hosts_numbers n
+        with self.opened().published():
+            before = self.current(&n)
+            n.count = max(least, min(n.count, most))
+            return self.publish(&n, before)
+
     def pin(self, count):
         """An operator's count, until it is None again."""
         cdef hosts_numbers n

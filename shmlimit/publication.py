@@ -76,6 +76,7 @@ def publish_hosts(table: Table, hosts: HostsConfig, source: Path | None) -> None
             table.hosts.read(count, count)
     elif state.source == hosts.source:
         table.hosts.assume(count)
+        table.hosts.clamp(hosts.min, hosts.max)
     else:
         table.hosts.follow(hosts.source, max(count, state.counted if state.source else 1))
     if state.source not in ("", hosts.source):
