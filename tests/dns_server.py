@@ -1,4 +1,4 @@
-"""A real DNS server on the loopback, by UDP and TCP, that answers as a test wants it to."""
+"""A real DNS server, by UDP and TCP, that answers as a test wants it to."""
 
 from __future__ import annotations
 
@@ -57,6 +57,7 @@ def srv(*targets: str, ttl_s: int = 30) -> Answer:
 class DnsServer:
     """Questions without an answer of their own get NXDOMAIN, as of a name that is not there."""
 
+    host: str  # its IPv4 address
     port: int
     answers: dict[tuple[str, str], Answer] = field(default_factory=dict)
     asked: list[tuple[str, str, str]] = field(default_factory=list)  # ("udp", name, type)
@@ -64,7 +65,7 @@ class DnsServer:
 
     @property
     def address(self) -> str:
-        return f"127.0.0.1:{self.port}"
+        return f"{self.host}:{self.port}"
 
     def say(self, name: str, kind: str, answer: Answer) -> None:
         self.answers[f"{name}.", kind] = answer
@@ -104,13 +105,13 @@ class DnsServer:
 
 
 @contextmanager
-def dns_server(tcp: bool = True) -> Iterator[DnsServer]:
-    """Runs for the block. Without `tcp` connections are refused."""
+def dns_server(tcp: bool = True, host: str = "127.0.0.1") -> Iterator[DnsServer]:
+    """Runs for the block, at an address of this host. Without `tcp` connections are refused."""
     with contextlib.ExitStack() as stack:
-        udp, listener = _sockets()
+        udp, listener = _sockets(host)
         stack.enter_context(udp)
         stack.enter_context(listener)
-        server = DnsServer(udp.getsockname()[1])
+        server = DnsServer(*udp.getsockname())
         threads = [threading.Thread(target=_serve_udp, args=(server, udp))]
         if tcp:
             listener.listen(16)
@@ -128,11 +129,11 @@ def dns_server(tcp: bool = True) -> Iterator[DnsServer]:
                 thread.join()
 
 
-def _sockets() -> tuple[socket.socket, socket.socket]:
+def _sockets(host: str) -> tuple[socket.socket, socket.socket]:
     """Two that have the same port; the one for TCP does not listen yet, and so refuses."""
     while True:
         udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        udp.bind(("127.0.0.1", 0))
+        udp.bind((host, 0))
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         try:
             listener.bind(udp.getsockname())
