@@ -24,6 +24,18 @@ static inline void hosts_publish(hosts_state *state, const hosts_numbers *n) {
     buffer_publish(&state->head, (uint64_t *)state->buffer, HOSTS_WORDS, words);
 }
 
+/* Whether every limit is divided by the count that is published: not while a publisher is between
+ * the two, or when one was killed there. */
+static inline bool hosts_divided(const hosts_state *state) {
+    return load64_acquire(&state->divided) == load64_acquire(&state->head);
+}
+
+/* Call with the publisher lock held, after the limits were divided. */
+static inline void hosts_set_divided(hosts_state *state) {
+    SYNC(SYNC_DIVIDE);
+    store64_release(&state->divided, load64_relaxed(&state->head));
+}
+
 /* What shares are computed for: 1 to HOSTS_MAX whatever stands there. */
 static inline uint64_t hosts_in_force(const hosts_numbers *n) {
     uint64_t hosts = n->pinned ? n->pinned : n->count;

@@ -33,7 +33,7 @@ cdef class Hosts:
     by the new count and returns whether the count in force is another one now.
 
     A publisher that dies in between leaves a new count and some rows still divided by the old one:
-    `divide` puts that right, and whoever begins to work as an agent calls it.
+    the next publication puts that right, and so does `divide`, which agents call now and then.
     """
 
     cdef Table table
@@ -142,9 +142,17 @@ cdef class Hosts:
             return self.publish(&n, before)
 
     def divide(self):
-        """Divides all limits by the count in force, whatever they were divided by."""
-        with self.opened().published():
+        """Divides all limits by the count in force, if a publisher has died before it did. Takes no
+        lock otherwise. Returns whether there was something to do."""
+        self.opened()
+        if hosts_divided(self.of):
+            return False
+        with self.table.published():
+            if hosts_divided(self.of):  # the publisher was alive, and has done it
+                return False
             share_rows(self.table, shared_by(self.table))
+            hosts_set_divided(self.of)
+        return True
 
     cdef object current(self, hosts_numbers *n):
         """Copies the state and returns the count in force."""
@@ -155,12 +163,13 @@ cdef class Hosts:
 
     cdef bint publish(self, hosts_numbers *n, before) except *:
         """The count first, then the rows that follow from it."""
-        cdef bint changed = hosts_in_force(n) != before
-        if changed:
+        cdef bint changed = hosts_in_force(n) != before, divided = hosts_divided(self.of)
+        if changed or not divided:
             n.changed_ticks = self.table.now()
         hosts_publish(self.of, n)
-        if changed:
+        if changed or not divided:
             share_rows(self.table, hosts_in_force(n))
+        hosts_set_divided(self.of)
         return changed
 
     def beat(self, pid, start_ticks):

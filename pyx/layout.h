@@ -144,7 +144,8 @@ typedef struct {
     uint64_t agent;           /* as in counter_owner: the agent that works, or the last that did */
     uint64_t heartbeat_ticks; /* its last sign of life */
     uint64_t reloads;         /* how often the configuration was loaded again */
-    uint64_t reserved[4];
+    uint64_t divided;         /* the head whose count all limits were divided by, as in hosts.h */
+    uint64_t reserved[3];
     hosts_numbers buffer[2];
 } __attribute__((aligned(64))) hosts_state;
 

@@ -128,6 +128,8 @@ cdef extern from "rows.h" nogil:
 
 cdef extern from "hosts.h" nogil:
     bint hosts_read(const hosts_state *state, hosts_numbers *out)
+    bint hosts_divided(const hosts_state *state)
+    void hosts_set_divided(hosts_state *state)
     void hosts_publish(hosts_state *state, const hosts_numbers *n)
     uint64_t hosts_in_force(const hosts_numbers *n)
 

@@ -20,6 +20,7 @@ enum sync_point {
     SYNC_PUBLISH_WORD, /* some words of an idle buffer are written */
     SYNC_PUBLISH,     /* all of them, and not yet valid */
     SYNC_PUBLISHED,   /* valid, and what comes next is not published yet */
+    SYNC_DIVIDE,      /* all limits are divided by a new count, and it does not say so yet */
     SYNC_POINTS
 };
 

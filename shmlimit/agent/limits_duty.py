@@ -49,9 +49,8 @@ class LimitsDuty:
     def turn(self, now: float) -> float:
         """Loads the file if it is another than before. Returns when the next turn is due."""
         first = self._content is None
-        if first:
-            # an agent before this one may have been killed between the count and the shares
-            self._segment.table.hosts.divide()
+        if self._segment.table.hosts.divide():
+            log.warning("the shares were divided anew: a change of the count had been cut short")
         self._refresh_watch()
         content = self._read()
         if content != self._content:
